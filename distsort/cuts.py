@@ -24,7 +24,7 @@ bracketed rows:
 A probe whose upper bound is below the wanted rank is left of the boundary, one whose lower bound is not below it is
 right of it, and the brackets shrink to the probes between. With s probes a bracket the width falls by about s a
 round. The last round reads whole brackets and one row more on each side, so its answer is exact, and it is also a
-check: if the runs were not sorted, or a bracket was wrong, the answer leaves the bracket and `CutError` is raised.
+check: where the rows that were read do not ascend, or the answer leaves its bracket, `CutError` is raised.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-
+"""How pieces of runs travel between the workers of a cluster."""

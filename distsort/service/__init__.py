@@ -1,1 +1,1 @@
-
+"""Sort jobs as a service on a Dask scheduler."""

@@ -87,7 +87,7 @@ def test_ranks_beyond_32_bits_stay_exact():
 def test_unsorted_run_is_found():
     runs = [np.array([1, 2, 3, 4]), np.array([9, 8, 1, 0])]
     with pytest.raises(cuts.CutError, match="run 1 is not sorted"):
-        cuts.solve([4, 4], [4], ask_for(runs), budget=1, enough=1)
+        cuts.solve([4, 4], [4], ask_for(runs), budget=16)
 
 
 def test_with_ends():
