@@ -1,0 +1,249 @@
+"""One chunk or partition in memory: NumPy or cupy arrays, pandas or cudf frames and series.
+
+Everything that must know which of these it holds stands here, so that the rooms above speak of rows only. A block of a
+library that is not imported cannot exist, so its kind is read off the type's module and nothing is imported for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from distsort.errors import InputError
+from distsort.order import Order
+
+Block = Any
+Column = Any
+Index = npt.NDArray[np.integer]
+
+# pyarrow gathers these faster than NumPy does, and its result buffer can be handed on writable.
+_ARROW_TAKES = frozenset("iuf")
+_ARROW_TAKES_FROM = 1 << 15
+
+
+def library(block: Block) -> str:
+    """Return "numpy", "cupy", "pandas" or "cudf"."""
+    for kind in type(block).__mro__:
+        root = kind.__module__.partition(".")[0]
+        if root in ("numpy", "cupy", "pandas", "cudf"):
+            return root
+    raise InputError(
+        f"a block of type {type(block).__qualname__} cannot be sorted: use NumPy, cupy, pandas or cudf blocks"
+    )
+
+
+def on_device(block: Block) -> bool:
+    """Whether the rows lie in GPU memory."""
+    return library(block) in ("cupy", "cudf")
+
+
+def is_frame(block: Block) -> bool:
+    """Whether the block is a dataframe, pandas or cudf."""
+    return hasattr(block, "columns")
+
+
+def is_series(block: Block) -> bool:
+    """Whether the block is a series, pandas or cudf."""
+    return hasattr(block, "index") and not is_frame(block) and hasattr(block, "iloc")
+
+
+def nbytes(block: Block) -> int:
+    """Return the memory the rows take, in bytes; object values count as pointers."""
+    if is_frame(block) or is_series(block):
+        used = block.memory_usage(index=True, deep=False)
+        return int(used.sum() if hasattr(used, "sum") else used)
+    return int(block.nbytes)
+
+
+def cut(block: Block, start: int, stop: int) -> Block:
+    """Return rows ``[start, stop)`` as a view where the library can."""
+    return block.iloc[start:stop] if hasattr(block, "iloc") else block[start:stop]
+
+
+def take_array(values: npt.NDArray[Any], index: Index) -> npt.NDArray[Any]:
+    """Gather rows of a 1-D array into a new writable array; the fastest way for each dtype."""
+    dtype = values.dtype
+    if len(index) < _ARROW_TAKES_FROM or not dtype.isnative or not values.flags.c_contiguous:
+        return values.take(index)
+    if dtype.kind in "mM":
+        return take_array(values.view(np.int64), index).view(dtype)
+    if dtype.kind not in _ARROW_TAKES or dtype.itemsize not in (1, 2, 4, 8) or dtype == np.float16:
+        return values.take(index)
+    taken = pc.take(pa.array(values), pa.array(index), boundscheck=False)
+    return np.frombuffer(taken.buffers()[1], dtype=dtype, count=len(taken))
+
+
+def take(block: Block, index: Any) -> Block:
+    """Gather rows by position into a new block of the same kind.
+
+    Parameters
+    ----------
+    block
+        Any block.
+    index
+        Integer positions, on the device for device blocks.
+    """
+    kind = library(block)
+    if kind == "numpy":
+        return take_array(block, index)
+    if kind == "pandas":
+        return _take_pandas(block, index)
+    if kind == "cupy":
+        return block.take(index, axis=0)
+    return block.iloc[index]
+
+
+def _take_pandas(block: Block, index: Index) -> Block:
+    if type(block) is pd.Series:
+        values = _take_column(block, index)
+        taken = pd.Series(values, index=_take_index(block.index, index), name=block.name, dtype=block.dtype, copy=False)
+    elif type(block) is pd.DataFrame:
+        columns = {i: _take_column(block.iloc[:, i], index) for i in range(block.shape[1])}
+        taken = pd.DataFrame(columns, index=_take_index(block.index, index), copy=False)
+        taken.columns = block.columns
+    else:
+        return block.take(index)
+    taken.attrs.update(block.attrs)
+    taken.flags.allows_duplicate_labels = block.flags.allows_duplicate_labels
+    return taken
+
+
+def _take_column(column: pd.Series, index: Index) -> Any:
+    values = column.array
+    if isinstance(column.dtype, np.dtype):
+        return take_array(column.to_numpy(copy=False), index)
+    return values.take(index)
+
+
+def _take_index(labels: pd.Index, index: Index) -> pd.Index:
+    if type(labels) is pd.Index and isinstance(labels.dtype, np.dtype) and labels.dtype != object:
+        return pd.Index(take_array(labels.to_numpy(copy=False), index), name=labels.name, copy=False)
+    return labels.take(index)
+
+
+def concat(blocks: Sequence[Block]) -> Block:
+    """Put blocks one under the other, in order; a single one is returned as it is."""
+    first = blocks[0]
+    if len(blocks) == 1:
+        return first
+    kind = library(first)
+    if kind in ("numpy", "cupy"):
+        return np.concatenate(blocks)
+    from dask.dataframe.dispatch import concat as concat_frames
+
+    filled = [b for b in blocks if len(b)] or [first]
+    if len(filled) == 1:
+        return filled[0]
+    whole = concat_frames(filled)
+    if kind == "pandas":
+        whole.attrs.update(first.attrs)
+    return whole
+
+
+def concat_columns(columns: Sequence[Column]) -> Column:
+    """Put key columns one under the other: arrays, series or indexes."""
+    first = columns[0]
+    if len(columns) == 1:
+        return first
+    if isinstance(first, np.ndarray) or library(first) == "cupy":
+        return np.concatenate(columns)
+    return concat([pd.Series(c) if isinstance(c, pd.Index) else c for c in columns])
+
+
+def key_columns(block: Block, order: Order, key: Callable[[Any], Any] | None = None) -> tuple[Column, ...]:
+    """Return the columns, index levels or values that an order names.
+
+    Parameters
+    ----------
+    block
+        Any block.
+    order
+        What to sort by; a key without a name means the values of an array or series.
+    key
+        Applied to each column, as pandas' ``key=`` is.
+
+    Raises
+    ------
+    InputError
+        `key` returned something of another length.
+    """
+    columns = tuple(_key_column(block, k.name) for k in order.keys)
+    if key is None:
+        return columns
+    made = []
+    for column, k in zip(columns, order.keys, strict=True):
+        result = key(column)
+        if not hasattr(result, "__len__") or len(result) != len(column):
+            raise InputError(f"key= must return one value a row: for {k.name!r} it did not")
+        made.append(result if hasattr(result, "dtype") else pd.Series(result))
+    return tuple(made)
+
+
+def _key_column(block: Block, name: Hashable) -> Column:
+    if is_frame(block):
+        if name in block.columns:
+            return block[name]
+        return block.index.get_level_values(name)
+    if is_series(block) and name is not None:
+        return block.index.get_level_values(name)
+    return block
+
+
+def pick(column: Column, positions: Any) -> Column:
+    """Read a key column at some positions."""
+    if hasattr(column, "iloc"):
+        return column.iloc[positions]
+    return column.take(positions)
+
+
+def pick_keys(block: Block, positions: Any, order: Order) -> Block:
+    """Read the key columns, with the index, at some positions; the other columns stay behind."""
+    if is_frame(block):
+        block = block[[k.name for k in order.keys if k.name in block.columns]]
+    return pick(block, positions)
+
+
+def with_running_index(block: Block, first: int) -> Block:
+    """Return the rows under the index first, first + 1, ..."""
+    if library(block) == "pandas":
+        fresh = block.copy(deep=False)
+        fresh.index = pd.RangeIndex(first, first + len(block))
+        return fresh
+    import cudf
+
+    fresh = block.copy(deep=False)
+    fresh.index = cudf.RangeIndex(first, first + len(block))
+    return fresh
+
+
+def conform(block: Block, meta: Block) -> Block:
+    """Give all-null columns of a pandas block the dtype that the collection's meta promises.
+
+    One partition whose column is all None would otherwise turn the whole column into objects.
+    """
+    if not (is_frame(block) and library(block) == "pandas") or len(block) == 0:
+        return block
+    changes = {
+        name: meta.dtypes.iloc[i]
+        for i, name in enumerate(block.columns)
+        if i < len(meta.dtypes)
+        and block.dtypes.iloc[i] != meta.dtypes.iloc[i]
+        and block.dtypes.iloc[i] == object
+        and meta.dtypes.iloc[i].kind not in "iub"
+        and block.iloc[:, i].isna().all()
+    }
+    return block.astype(changes) if changes and block.columns.is_unique else block
+
+
+def to_host(column: Column) -> Column:
+    """Bring a key column to host memory: cupy to NumPy, cudf to pandas."""
+    kind = library(column)
+    if kind == "cupy":
+        return column.get()
+    return column.to_pandas() if kind == "cudf" else column

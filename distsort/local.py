@@ -1,0 +1,175 @@
+"""One run: a block sorted where it lies, and what may be asked of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from distsort import blocks
+from distsort.backends import Backend, get_backend
+from distsort.blocks import Block, Column
+from distsort.cuts import IntArray, regular_positions
+from distsort.errors import NotSortedError
+from distsort.order import Order
+
+
+@dataclass(frozen=True)
+class Spec:
+    """What one sort does to its blocks; the same for every run and part.
+
+    Attributes
+    ----------
+    order
+        Keys, directions, null placement.
+    what
+        "values": 1-D arrays that are their own key. "index": the input positions that sort such arrays (argsort).
+        "rows": frames and series.
+    key
+        pandas' ``key=`` function, or None.
+    backend
+        "numpy", "cupy" or None for what the blocks are made of.
+    ignore_index
+        Label the rows of the result 0, 1, 2, ... over all parts.
+    presorted
+        The blocks are runs already: check them, do not sort them.
+    """
+
+    order: Order
+    what: Literal["values", "index", "rows"]
+    key: Callable[[Any], Any] | None = None
+    backend: str | None = None
+    ignore_index: bool = False
+    presorted: bool = False
+
+    @property
+    def descending(self) -> bool:
+        """The direction of an array sort."""
+        return self.order.keys[0].descending
+
+
+@dataclass(frozen=True)
+class Run:
+    """Sorted rows. A slice of a run is a run.
+
+    Attributes
+    ----------
+    rows
+        The block, in order.
+    keys
+        The key columns in the same order, where the rows do not hold them (argsort, ``key=``); else None.
+    """
+
+    rows: Block
+    keys: tuple[Column, ...] | None = None
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @property
+    def nbytes(self) -> int:
+        """Memory of rows and keys, in bytes."""
+        return blocks.nbytes(self.rows) + sum(int(k.nbytes) for k in self.keys or ())
+
+    def cut(self, start: int, stop: int) -> Run:
+        """Return rows ``[start, stop)``, a view where the block's library can."""
+        keys = self.keys
+        if keys is not None:
+            keys = tuple(blocks.cut(k, start, stop) for k in keys)
+        return Run(blocks.cut(self.rows, start, stop), keys)
+
+    def keys_at(self, positions: IntArray, spec: Spec) -> tuple[Column, ...]:
+        """Read the keys at some positions, to host memory."""
+        if self.keys is not None:
+            found = tuple(blocks.pick(k, positions) for k in self.keys)
+        else:
+            found = blocks.key_columns(blocks.pick_keys(self.rows, positions, spec.order), spec.order)
+        return tuple(blocks.to_host(k) for k in found)
+
+
+@dataclass(frozen=True)
+class Sample:
+    """What a run tells about itself before anything is known: its length and regular samples of its keys.
+
+    Attributes
+    ----------
+    length
+        Rows in the run.
+    positions
+        int64, shape (s,).
+    keys
+        Key columns at those positions, each of length s, in host memory.
+    nbytes
+        Memory of the run, in bytes.
+    """
+
+    length: int
+    positions: IntArray
+    keys: tuple[Column, ...]
+    nbytes: int
+
+
+def make_run(block: Block, spec: Spec, meta: Block | None = None) -> Run:
+    """Sort one block.
+
+    Parameters
+    ----------
+    block
+        The rows; never modified.
+    spec
+        What to sort by and what to keep.
+    meta
+        An empty block with the dtypes that the collection promises (frames).
+
+    Returns
+    -------
+    Run
+
+    Raises
+    ------
+    KeyTypeError
+        A key has no order; the message names it.
+    NotSortedError
+        `spec.presorted` was said of a block that is not in order.
+    """
+    backend = get_backend(spec.backend, block)
+    if spec.what == "values":
+        if spec.presorted:
+            _check_sorted(backend, (block,), spec)
+            return Run(block)
+        return Run(backend.sort(block, spec.descending))
+    if spec.what == "rows" and meta is not None:
+        block = blocks.conform(block, meta)
+    columns = blocks.key_columns(block, spec.order, spec.key)
+    if spec.presorted:
+        _check_sorted(backend, columns, spec)
+        return Run(block, columns if spec.key else None)
+    order = backend.argsort(columns, spec.order)
+    if spec.what == "index":
+        return Run(order, (blocks.take(block, order),))
+    return Run(blocks.take(block, order), tuple(blocks.pick(c, order) for c in columns) if spec.key else None)
+
+
+def sample(run: Run, spec: Spec, samples: int) -> Sample:
+    """Read at most `samples` regularly spaced keys of a run."""
+    positions = regular_positions(len(run), samples)
+    return Sample(len(run), positions, run.keys_at(positions, spec), run.nbytes)
+
+
+def order_of(keys: Sequence[tuple[Column, ...]], spec: Spec) -> npt.NDArray[np.integer]:
+    """Return the stable order of keys that were read from several runs, run after run."""
+    columns = tuple(blocks.concat_columns(column) for column in zip(*keys, strict=True))
+    return get_backend("numpy", columns[0]).argsort(columns, spec.order)
+
+
+def _check_sorted(backend: Backend, columns: tuple[Column, ...], spec: Spec) -> None:
+    order = backend.argsort(columns, spec.order)
+    wrong = order[1:] < order[:-1]
+    if len(order) > 1 and bool(wrong.any()):
+        row = int(blocks.to_host(order)[int(wrong.argmax()) + 1])
+        raise NotSortedError(
+            f"the input is not sorted by {spec.order}: row {row} of a partition stands too late. Use sort_values() or sort() instead"
+        )

@@ -1,0 +1,56 @@
+"""One part: the slices that were cut for it from all runs, merged stably, the earlier run first on ties."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from distsort import blocks
+from distsort.backends import get_backend
+from distsort.blocks import Block
+from distsort.local import Run, Spec
+
+
+def merge_runs(pieces: Sequence[Run], spec: Spec, first: int = 0, starts: Sequence[int] | None = None) -> Block:
+    """Merge the slices of one part.
+
+    Parameters
+    ----------
+    pieces
+        One slice per run, in the order of the runs; empty ones allowed.
+    spec
+        The sort.
+    first
+        The rank of the first row of the part, for ``ignore_index``.
+    starts
+        Where each run begins in the input, in rows, for ``what="index"``.
+
+    Returns
+    -------
+    block
+        The rows of the part in order, of the kind of the pieces.
+    """
+    if spec.what == "index":
+        offsets = starts if starts is not None else [0] * len(pieces)
+        pieces = [Run(p.rows + at, p.keys) for p, at in zip(pieces, offsets, strict=True)]
+    filled = [p for p in pieces if len(p)] or list(pieces[:1])
+    if len(filled) == 1:
+        whole = filled[0].rows
+    elif spec.what == "values":
+        whole = get_backend(spec.backend, filled[0].rows).merge([p.rows for p in filled], spec.descending)
+    else:
+        whole = _merge_rows(filled, spec)
+    return blocks.with_running_index(whole, first) if spec.ignore_index else whole
+
+
+def _merge_rows(pieces: Sequence[Run], spec: Spec) -> Block:
+    rows = blocks.concat([p.rows for p in pieces])
+    bounds = np.cumsum([0, *(len(p) for p in pieces)])
+    backend = get_backend(spec.backend, rows)
+    if pieces[0].keys is None:
+        columns = blocks.key_columns(rows, spec.order)
+    else:
+        held = [p.keys or () for p in pieces]
+        columns = tuple(blocks.concat_columns(column) for column in zip(*held, strict=True))
+    return blocks.take(rows, backend.merge_order(columns, bounds, spec.order))
