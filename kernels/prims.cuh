@@ -1,0 +1,256 @@
+// The primitives that every kernel is written in: one vocabulary, two machines.
+//
+//      kernels/*.cu  --->  prims.cuh  --+-- __CUDACC__ : CUDA, the only place with inline PTX
+//                                       +-- otherwise  : a host twin, each CUDA thread a fiber (tests/kernels/emulator.h)
+//
+// The same kernel text runs on a GPU and, under g++, on a machine without one, where blocks, barriers, ballots,
+// shuffles, shared memory and atomics are acted out with every order permuted, and a misuse is reported with
+// its source line. For that to work a kernel keeps to these rules:
+//
+//   - no inline assembly, no <<<>>>, no bare __shared__, no CUDA runtime calls, no standard headers;
+//   - shared memory through SHARED, SHARED1, or DYN_SHARED / Carve; unwritten shared memory is never read;
+//   - blocks are one-dimensional and a whole number of warps; no thread returns before the last barrier;
+//   - every lane named in a mask calls the same collective on the same source line;
+//   - a loop that waits for another block spins on ld_relaxed or ld_acquire only, and waits only for tiles whose
+//     number came from an earlier atomic ticket (never for a blockIdx);
+//   - data handed to another block goes by st_release / ld_acquire, by an acq_rel atomic, or shares one word with
+//     its flag; a bare fence orders nothing here;
+//   - shuffles and ballots order no memory: shared memory passed inside a warp needs warp_sync;
+//   - shift counts stay below the width; global buffers given to load16 / store16 are 16-byte aligned.
+#pragma once
+
+typedef signed char i8;
+typedef unsigned char u8;
+typedef short i16;
+typedef unsigned short u16;
+typedef int i32;
+typedef unsigned int u32;
+typedef long long i64;
+typedef unsigned long long u64;
+
+constexpr u32 WARP = 32;
+constexpr u32 FULL_WARP = 0xffffffffu;
+
+#ifdef __CUDACC__  // also defined by NVRTC ------------------------------------------------------- device
+
+#define DEVICE __device__ __forceinline__
+#define HOST_DEVICE __host__ __device__ __forceinline__
+
+// n elements, one element, or the launch's dynamic shared memory; all 16-byte (dynamic: 128-byte) aligned.
+#define SHARED(T, name, n) __shared__ __align__(16) T name[n]
+#define SHARED1(T, name) __shared__ __align__(16) T name
+#define DYN_SHARED(T, name)                                      \
+    extern __shared__ __align__(128) unsigned char dyn_shared_[]; \
+    T* name = reinterpret_cast<T*>(dyn_shared_)
+
+/// Cuts the dynamic shared memory into arrays: `Carve smem; u32* a = smem.take<u32>(n);`, by every thread alike.
+/// Each array starts at a multiple of 16 bytes. The host twin fences the arrays off from each other.
+struct Carve {
+    u32 used = 0;
+    template <class T>
+    DEVICE T* take(u32 n) {
+        DYN_SHARED(unsigned char, base);
+        T* piece = reinterpret_cast<T*>(base + used);
+        used += (n * u32(sizeof(T)) + 15u) & ~15u;
+        return piece;
+    }
+};
+
+// --- barriers: order shared and global memory between the threads that meet
+DEVICE void block_sync() { __syncthreads(); }
+DEVICE bool block_sync_or(bool p) { return __syncthreads_or(p); }
+DEVICE u32 block_sync_count(bool p) { return u32(__syncthreads_count(p)); }
+/// Barrier `id` (1..15) of `count` threads (a multiple of 32): for a part of the block.
+DEVICE void named_sync(u32 id, u32 count) { asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(count) : "memory"); }
+DEVICE void warp_sync(u32 mask = FULL_WARP) { __syncwarp(mask); }
+
+// --- warp collectives: exchange registers, order no memory
+DEVICE u32 warp_ballot(bool p, u32 mask = FULL_WARP) { return __ballot_sync(mask, p); }
+DEVICE bool warp_any(bool p, u32 mask = FULL_WARP) { return __any_sync(mask, p); }
+DEVICE bool warp_all(bool p, u32 mask = FULL_WARP) { return __all_sync(mask, p); }
+template <class T> DEVICE T shfl(T v, u32 lane, u32 mask = FULL_WARP) { return T(__shfl_sync(mask, v, int(lane))); }
+template <class T> DEVICE T shfl_up(T v, u32 d, u32 mask = FULL_WARP) { return T(__shfl_up_sync(mask, v, d)); }
+template <class T> DEVICE T shfl_down(T v, u32 d, u32 mask = FULL_WARP) { return T(__shfl_down_sync(mask, v, d)); }
+template <class T> DEVICE T shfl_xor(T v, u32 x, u32 mask = FULL_WARP) { return T(__shfl_xor_sync(mask, v, int(x))); }
+template <class T> DEVICE u32 match_any(T v, u32 mask = FULL_WARP) { return __match_any_sync(mask, v); }
+DEVICE u32 reduce_add(u32 v, u32 mask = FULL_WARP) { return __reduce_add_sync(mask, v); }
+DEVICE u32 reduce_or(u32 v, u32 mask = FULL_WARP) { return __reduce_or_sync(mask, v); }
+DEVICE u32 reduce_and(u32 v, u32 mask = FULL_WARP) { return __reduce_and_sync(mask, v); }
+
+// --- bits
+DEVICE u32 popc(u32 x) { return u32(__popc(int(x))); }
+DEVICE u32 popc(u64 x) { return u32(__popcll((long long)x)); }
+DEVICE u32 clz(u32 x) { return u32(__clz(int(x))); }
+DEVICE u32 clz(u64 x) { return u32(__clzll((long long)x)); }
+DEVICE u32 byte_perm(u32 x, u32 y, u32 selector) { return __byte_perm(x, y, selector); }
+/// p ? bits : ~bits, as one predicated multiply-add: keeps the ballot ranking off the busy logic unit.
+DEVICE u32 not_unless(u32 bits, bool p) {
+    asm("{\n .reg .pred q;\n setp.eq.u32 q, %1, 0;\n @q mad.lo.u32 %0, %0, -1, -1;\n}" : "+r"(bits) : "r"(u32(p)));
+    return bits;
+}
+/// The same value, but the compiler forgets what it knew of it: stops it from keeping a derived value alive.
+DEVICE u32 opaque(u32 x) { asm volatile("" : "+r"(x)); return x; }
+DEVICE u64 opaque(u64 x) { asm volatile("" : "+l"(x)); return x; }
+
+// --- atomics on shared or global memory, relaxed unless named otherwise; each returns the old value
+template <class T> DEVICE T atomic_add(T* p, T v) { return atomicAdd(p, v); }
+template <class T> DEVICE T atomic_min(T* p, T v) { return atomicMin(p, v); }
+template <class T> DEVICE T atomic_max(T* p, T v) { return atomicMax(p, v); }
+template <class T> DEVICE T atomic_or(T* p, T v) { return atomicOr(p, v); }
+template <class T> DEVICE T atomic_and(T* p, T v) { return atomicAnd(p, v); }
+template <class T> DEVICE T atomic_exch(T* p, T v) { return atomicExch(p, v); }
+template <class T> DEVICE T atomic_cas(T* p, T expect, T v) { return atomicCAS(p, expect, v); }
+/// Adds and returns nothing: in shared memory equal addresses of a warp merge into one access.
+template <class T> DEVICE void red_add(T* p, T v) { atomicAdd(p, v); }
+DEVICE u32 atomic_add_acq_rel(u32* p, u32 v) {
+    u32 old;
+    asm volatile("atom.acq_rel.gpu.add.u32 %0, [%1], %2;" : "=r"(old) : "l"(p), "r"(v) : "memory");
+    return old;
+}
+
+// --- loads and stores between blocks
+DEVICE u32 ld_relaxed(const u32* p) { u32 v; asm volatile("ld.relaxed.gpu.u32 %0, [%1];" : "=r"(v) : "l"(p) : "memory"); return v; }
+DEVICE u64 ld_relaxed(const u64* p) { u64 v; asm volatile("ld.relaxed.gpu.u64 %0, [%1];" : "=l"(v) : "l"(p) : "memory"); return v; }
+DEVICE u32 ld_acquire(const u32* p) { u32 v; asm volatile("ld.acquire.gpu.u32 %0, [%1];" : "=r"(v) : "l"(p) : "memory"); return v; }
+DEVICE u64 ld_acquire(const u64* p) { u64 v; asm volatile("ld.acquire.gpu.u64 %0, [%1];" : "=l"(v) : "l"(p) : "memory"); return v; }
+DEVICE void st_relaxed(u32* p, u32 v) { asm volatile("st.relaxed.gpu.u32 [%0], %1;" ::"l"(p), "r"(v) : "memory"); }
+DEVICE void st_relaxed(u64* p, u64 v) { asm volatile("st.relaxed.gpu.u64 [%0], %1;" ::"l"(p), "l"(v) : "memory"); }
+DEVICE void st_release(u32* p, u32 v) { asm volatile("st.release.gpu.u32 [%0], %1;" ::"l"(p), "r"(v) : "memory"); }
+DEVICE void st_release(u64* p, u64 v) { asm volatile("st.release.gpu.u64 [%0], %1;" ::"l"(p), "l"(v) : "memory"); }
+
+/// 16 bytes of T, moved by one instruction from or to a 16-byte aligned address.
+template <class T>
+struct Vec16 {
+    static constexpr u32 N = 16 / sizeof(T);
+    union {
+        uint4 bits;
+        T v[N];
+    };
+};
+template <class T> DEVICE Vec16<T> load16(const T* p) { Vec16<T> r; r.bits = *reinterpret_cast<const uint4*>(p); return r; }
+template <class T> DEVICE void store16(T* p, Vec16<T> r) { *reinterpret_cast<uint4*>(p) = r.bits; }
+
+#else  // --------------------------------------------------------------------------------------- host twin
+
+#include <type_traits>
+
+#include "emulator.h"
+
+#define __global__
+#define __device__
+#define __host__
+#define __forceinline__ inline
+#define __launch_bounds__(...)
+#define __grid_constant__
+#define __align__(n) alignas(n)
+#define threadIdx (emu::here->thread)
+#define blockIdx (emu::here->block)
+#define blockDim (emu::here->block_dim)
+#define gridDim (emu::here->grid_dim)
+
+#define DEVICE inline
+#define HOST_DEVICE inline
+#define SHARED(T, name, n) T(&name)[n] = *emu::shared<T[n]>([] {})
+#define SHARED1(T, name) T& name = *emu::shared<T>([] {})
+#define DYN_SHARED(T, name) T* name = static_cast<T*>(emu::dynamic_shared())
+
+struct Carve {
+    u32 used = 0;
+    template <class T>
+    T* take(u32 n, emu::Loc loc = emu::Loc::current()) {
+        T* piece = static_cast<T*>(emu::carve(used, n * u32(sizeof(T)), loc));
+        used += (n * u32(sizeof(T)) + 15u) & ~15u;
+        return piece;
+    }
+};
+
+// CUDA's min and max take two different integer types.
+template <class A, class B> constexpr auto min(A a, B b) { using T = std::common_type_t<A, B>; return T(b) < T(a) ? T(b) : T(a); }
+template <class A, class B> constexpr auto max(A a, B b) { using T = std::common_type_t<A, B>; return T(a) < T(b) ? T(b) : T(a); }
+
+#define WHERE emu::Loc loc = emu::Loc::current()
+#define WARP_ARGS u32 mask = FULL_WARP, WHERE
+
+inline void block_sync(WHERE) { emu::block_barrier(false, loc); }
+inline bool block_sync_or(bool p, WHERE) { return emu::block_barrier(p, loc) != 0; }
+inline u32 block_sync_count(bool p, WHERE) { return emu::block_barrier(p, loc); }
+inline void named_sync(u32 id, u32 count, WHERE) { emu::named_barrier(id, count, loc); }
+inline void warp_sync(WARP_ARGS) { emu::collective(emu::SYNC, mask, 0, 0, loc); }
+
+inline u32 warp_ballot(bool p, WARP_ARGS) { return u32(emu::collective(emu::BALLOT, mask, p, 0, loc)); }
+inline bool warp_any(bool p, WARP_ARGS) { return emu::collective(emu::BALLOT, mask, p, 0, loc) != 0; }
+inline bool warp_all(bool p, WARP_ARGS) { return emu::collective(emu::BALLOT, mask, p, 0, loc) == mask; }
+template <class T> T shfl(T v, u32 lane, WARP_ARGS) { return emu::from_bits<T>(emu::collective(emu::SHFL, mask, emu::to_bits(v), lane & 31, loc)); }
+template <class T> T shfl_up(T v, u32 d, WARP_ARGS) { return emu::from_bits<T>(emu::collective(emu::SHFL_UP, mask, emu::to_bits(v), d, loc)); }
+template <class T> T shfl_down(T v, u32 d, WARP_ARGS) { return emu::from_bits<T>(emu::collective(emu::SHFL_DOWN, mask, emu::to_bits(v), d, loc)); }
+template <class T> T shfl_xor(T v, u32 x, WARP_ARGS) { return emu::from_bits<T>(emu::collective(emu::SHFL_XOR, mask, emu::to_bits(v), x, loc)); }
+template <class T> u32 match_any(T v, WARP_ARGS) { return u32(emu::collective(emu::MATCH, mask, emu::to_bits(v), 0, loc)); }
+inline u32 reduce_add(u32 v, WARP_ARGS) { return u32(emu::collective(emu::ADD, mask, v, 0, loc)); }
+inline u32 reduce_or(u32 v, WARP_ARGS) { return u32(emu::collective(emu::OR, mask, v, 0, loc)); }
+inline u32 reduce_and(u32 v, WARP_ARGS) { return u32(emu::collective(emu::AND, mask, v, 0, loc)); }
+
+inline u32 popc(u32 x) { return u32(__builtin_popcount(x)); }
+inline u32 popc(u64 x) { return u32(__builtin_popcountll(x)); }
+inline u32 clz(u32 x) { return x ? u32(__builtin_clz(x)) : 32; }
+inline u32 clz(u64 x) { return x ? u32(__builtin_clzll(x)) : 64; }
+inline u32 byte_perm(u32 x, u32 y, u32 selector) {
+    u64 bytes = u64(y) << 32 | x;
+    u32 r = 0;
+    for (u32 k = 0; k < 4; ++k) {
+        u32 nibble = selector >> (4 * k) & 15;
+        u32 byte = u32(bytes >> (8 * (nibble & 7))) & 0xff;
+        if (nibble & 8) byte = byte & 0x80 ? 0xff : 0;  // PRMT's sign-replicate mode
+        r |= byte << (8 * k);
+    }
+    return r;
+}
+inline u32 not_unless(u32 bits, bool p) { return p ? bits : ~bits; }
+inline u32 opaque(u32 x) { return x; }
+inline u64 opaque(u64 x) { return x; }
+
+template <class T> T atomic_add(T* p, T v, WHERE) { emu::touch(loc); return __atomic_fetch_add(p, v, __ATOMIC_RELAXED); }
+template <class T> T atomic_or(T* p, T v, WHERE) { emu::touch(loc); return __atomic_fetch_or(p, v, __ATOMIC_RELAXED); }
+template <class T> T atomic_and(T* p, T v, WHERE) { emu::touch(loc); return __atomic_fetch_and(p, v, __ATOMIC_RELAXED); }
+template <class T> T atomic_exch(T* p, T v, WHERE) { emu::touch(loc); return __atomic_exchange_n(p, v, __ATOMIC_RELAXED); }
+template <class T> T atomic_cas(T* p, T expect, T v, WHERE) {
+    emu::touch(loc);
+    __atomic_compare_exchange_n(p, &expect, v, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
+    return expect;
+}
+template <class T> T atomic_min(T* p, T v, WHERE) {
+    T old = __atomic_load_n(p, __ATOMIC_RELAXED);
+    while (v < old && atomic_cas(p, old, v, loc) != old) old = __atomic_load_n(p, __ATOMIC_RELAXED);
+    return old;
+}
+template <class T> T atomic_max(T* p, T v, WHERE) {
+    T old = __atomic_load_n(p, __ATOMIC_RELAXED);
+    while (old < v && atomic_cas(p, old, v, loc) != old) old = __atomic_load_n(p, __ATOMIC_RELAXED);
+    return old;
+}
+template <class T> void red_add(T* p, T v, WHERE) { atomic_add(p, v, loc); }
+inline u32 atomic_add_acq_rel(u32* p, u32 v, WHERE) { emu::touch(loc); return __atomic_fetch_add(p, v, __ATOMIC_ACQ_REL); }
+
+template <class T> T ld_relaxed(const T* p, WHERE) { emu::poll(loc); return __atomic_load_n(p, __ATOMIC_RELAXED); }
+template <class T> T ld_acquire(const T* p, WHERE) { emu::poll(loc); return __atomic_load_n(p, __ATOMIC_ACQUIRE); }
+template <class T> void st_relaxed(T* p, std::type_identity_t<T> v, WHERE) { emu::touch(loc); __atomic_store_n(p, v, __ATOMIC_RELAXED); }
+template <class T> void st_release(T* p, std::type_identity_t<T> v, WHERE) { emu::touch(loc); __atomic_store_n(p, v, __ATOMIC_RELEASE); }
+
+template <class T>
+struct alignas(16) Vec16 {
+    static constexpr u32 N = 16 / sizeof(T);
+    T v[N];
+};
+template <class T> Vec16<T> load16(const T* p, WHERE) {
+    emu::check_aligned(p, 16, loc);
+    Vec16<T> r;
+    for (u32 k = 0; k < r.N; ++k) r.v[k] = p[k];
+    return r;
+}
+template <class T> void store16(T* p, const Vec16<T>& r, WHERE) {
+    emu::check_aligned(p, 16, loc);
+    for (u32 k = 0; k < r.N; ++k) p[k] = r.v[k];
+}
+
+#undef WHERE
+#undef WARP_ARGS
+#endif
