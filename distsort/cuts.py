@@ -123,17 +123,50 @@ def regular_positions(length: int, samples: int) -> IntArray:
     return (np.arange(count, dtype=np.int64) * length + length // 2) // max(count, 1)
 
 
-def sample_probes(brackets: Brackets, positions: Sequence[IntArray]) -> Probes:
-    """Use the regular samples of each run for every boundary whose bracket they fall in (round one)."""
-    runs, bounds, places, offsets = [], [], [], [0]
+def sample_brackets(
+    lengths: Sequence[int],
+    ranks: Sequence[int] | IntArray,
+    positions: Sequence[IntArray],
+    order: npt.NDArray[np.integer],
+) -> Brackets:
+    """Bracket every boundary by samples that were read once for all of them (round one).
+
+    Parameters
+    ----------
+    lengths
+        The lengths of the R runs, in rows.
+    ranks
+        The ranks of the B boundaries.
+    positions
+        For each run the ascending positions of its samples.
+    order
+        Integers: the stable ascending order of all samples' keys, run after run.
+
+    Returns
+    -------
+    Brackets
+    """
+    opened = open_brackets(lengths, ranks)
+    counts = [len(p) for p in positions]
+    place = np.empty(sum(counts), dtype=np.int64)
+    place[order] = np.arange(len(place))
+    # Rows of its own run up to a sample from the sample before, and from a sample on to the next one.
+    up_to = _join([np.diff(p, prepend=-1) for p in positions])
+    onward = _join([np.diff(p, append=n) for p, n in zip(positions, lengths, strict=True)])
+    least = np.cumsum(up_to[order]) - 1
+    most = sum(lengths) - np.cumsum(onward[order][::-1])[::-1]
+    left = np.searchsorted(most, opened.ranks, side="left")
+    right = np.searchsorted(least, opened.ranks, side="left")
+    low, high = opened.low.copy(), opened.high.copy()
+    ends = np.cumsum([0, *counts])
     for r, sample in enumerate(positions):
-        inside = (sample[None, :] >= brackets.low[r][:, None]) & (sample[None, :] < brackets.high[r][:, None])
-        boundary, which = np.nonzero(inside)
-        bounds.append(boundary)
-        places.append(sample[which])
-        runs.append(np.full(len(which), r, dtype=np.int64))
-        offsets.append(offsets[-1] + len(which))
-    return Probes(*map(_join, (runs, bounds, places)), np.array(offsets, dtype=np.int64))
+        mine = place[ends[r] : ends[r + 1]]
+        if (np.diff(mine) < 0).any():
+            raise CutError(f"run {r} is not sorted in the order of this sort")
+        edges = np.concatenate([[-1], sample, [lengths[r]]])
+        np.maximum(low[r], edges[np.searchsorted(mine, left)] + 1, out=low[r])
+        np.minimum(high[r], edges[np.searchsorted(mine, right) + 1], out=high[r])
+    return Brackets(low, high, opened.ranks)
 
 
 def bracket_probes(brackets: Brackets, budget: int) -> Probes:

@@ -56,12 +56,14 @@ def test_sample_round_brackets_hold_the_cut(seed, samples, values):
     runs = draw_runs(np.random.default_rng(seed), 5, 200, values)
     lengths = [len(r) for r in runs]
     ranks = cuts.part_ranks(sum(lengths), 7)
-    brackets = cuts.open_brackets(lengths, ranks)
-    probes = cuts.sample_probes(brackets, [cuts.regular_positions(n, samples) for n in lengths])
-    after = cuts.narrow(brackets, probes, ask_for(runs)(probes))
+    positions = [cuts.regular_positions(n, samples) for n in lengths]
+    keys = np.concatenate([run[p] for run, p in zip(runs, positions, strict=True)])
+    after = cuts.sample_brackets(lengths, ranks, positions, np.argsort(keys, kind="stable"))
     truth = oracle(runs, ranks)
     assert (after.low <= truth).all()
     assert (truth <= after.high).all()
+    if samples >= max(lengths):
+        assert after.exact
 
 
 def test_brackets_shrink_by_the_number_of_probes():

@@ -1,0 +1,184 @@
+"""The plan of one sort: how many runs and parts, which exchange and backend and why, and what it will cost. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from distsort.errors import OptionError
+from distsort.order import Order
+
+Exchange = Literal["graph", "pull"]
+
+# From this many rows on one probe round more keeps what the last round reads to a few megabytes.
+ROWS_A_ROUND = (1 << 20, 1 << 30)
+
+# Peak memory of a sort in units of its rows: the input block, its sorted copy, key codes and an index array.
+LOCAL_SORT_PEAK = 3.0
+MERGE_PEAK = 3.0
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a sort will do. Printed by `explain`; nothing is computed to make it.
+
+    Attributes
+    ----------
+    what
+        "values", "index", "rows" or "lines" (rows of an n-D array, each sorted in one block).
+    order
+        The keys, in words.
+    runs, parts
+        R blocks are sorted where they lie, P parts come out.
+    rows, nbytes
+        Size of the input where it is known, in rows and bytes; else None.
+    backend
+        "numpy" or "cupy".
+    exchange
+        "graph", "pull", or "none" where one block makes one part.
+    rounds
+        Probe rounds of the cut search between the samples and the last, exact round.
+    reasons
+        Why so, one sentence each.
+    """
+
+    what: str
+    order: str
+    runs: int
+    parts: int
+    rows: int | None
+    nbytes: int | None
+    backend: str
+    exchange: str
+    rounds: int
+    reasons: tuple[str, ...]
+
+    @property
+    def tasks(self) -> int:
+        """Dask tasks of the sort itself."""
+        if self.exchange == "none":
+            return self.runs
+        if self.exchange == "pull":
+            return 2 * self.runs + 1 + self.parts
+        if self.runs == 1:
+            return 2 + 2 * self.parts
+        return self.runs * (3 + self.rounds) + self.rounds + 2 + self.runs * self.parts + self.parts
+
+    @property
+    def traffic(self) -> int | None:
+        """Bytes that cross between workers at most: every row once."""
+        return None if self.nbytes is None else self.nbytes * (self.exchange != "none")
+
+    def peak(self, workers: int = 1) -> int | None:
+        """Bytes a worker needs at its peak when rows are spread evenly over the workers."""
+        if self.nbytes is None:
+            return None
+        held = self.nbytes / max(workers, 1)
+        return int(2 * held + max(LOCAL_SORT_PEAK * self.nbytes / self.runs, MERGE_PEAK * self.nbytes / self.parts))
+
+    def explain(self) -> str:
+        """Return the plan as text."""
+        rows = "unknown until it runs" if self.rows is None else f"{self.rows:,}"
+        size = "" if self.nbytes is None else f" ({_bytes(self.nbytes)})"
+        lines = [
+            f"sort {self.what} by {self.order}",
+            f"  rows      {rows}{size}",
+            f"  runs      {self.runs:,} sorted where they lie on the {self.backend} backend",
+            f"  parts     {self.parts:,} of equal size{self._part_rows()}",
+            f"  exchange  {self.exchange}: {self.tasks:,} tasks{self._traffic()}",
+        ]
+        if self.nbytes is not None:
+            lines.append(
+                f"  memory    about {_bytes(self.peak() or 0)} in one process, {_bytes(self.peak(4) or 0)} a worker on 4"
+            )
+        lines += [f"  because   {reason}" for reason in self.reasons]
+        return "\n".join(lines)
+
+    def _part_rows(self) -> str:
+        if self.rows is None:
+            return " (they differ by one row at most)"
+        low, high = self.rows // self.parts, -(-self.rows // self.parts)
+        return f": {low:,} rows" if low == high else f": {low:,} or {high:,} rows"
+
+    def _traffic(self) -> str:
+        return f", at most {_bytes(self.traffic)} between workers" if self.traffic else ""
+
+    def __str__(self) -> str:
+        return self.explain()
+
+
+def make_plan(
+    *,
+    what: str,
+    order: Order,
+    runs: int,
+    parts: int | None,
+    rows: int | None = None,
+    nbytes: int | None = None,
+    backend: str = "numpy",
+    exchange: str | None = None,
+    on_cluster: bool = False,
+    threshold: int = 64,
+) -> Plan:
+    """Decide how a sort runs.
+
+    Parameters
+    ----------
+    what, order, rows, nbytes, backend
+        See `Plan`.
+    runs
+        Input blocks.
+    parts
+        Parts wanted; as many as runs when None.
+    exchange
+        "graph", "pull" or None to choose.
+    on_cluster
+        Whether a distributed client is connected.
+    threshold
+        Runs times parts from which on a cluster the pull exchange is taken.
+
+    Raises
+    ------
+    OptionError
+        `parts` is not a positive integer, or `exchange` is not known.
+    """
+    made = check_parts(parts, runs)
+    chosen, reason = choose_exchange(exchange, runs, made, on_cluster, threshold)
+    known = ROWS_A_ROUND[0] if rows is None else rows
+    rounds = sum(known >= limit for limit in ROWS_A_ROUND)
+    return Plan(what, str(order), runs, made, rows, nbytes, backend, chosen, rounds, (reason,))
+
+
+def check_parts(parts: int | None, runs: int) -> int:
+    """Return the number of parts, `runs` of them when none was asked for."""
+    if parts is None:
+        return max(runs, 1)
+    if isinstance(parts, bool) or not hasattr(parts, "__index__") or parts < 1:
+        raise OptionError(
+            f"npartitions={parts!r}: it must be a whole number of at least 1, or None for as many as the input"
+        )
+    return int(parts)
+
+
+def choose_exchange(asked: str | None, runs: int, parts: int, on_cluster: bool, threshold: int) -> tuple[str, str]:
+    """Return the exchange to use and the reason in one sentence."""
+    if asked not in (None, "graph", "pull"):
+        raise OptionError(f"exchange={asked!r}: it must be 'graph', 'pull' or None to choose")
+    if runs == 1 and parts == 1:
+        return "none", "one block makes one part, so nothing is exchanged"
+    if asked is not None:
+        return asked, f"exchange={asked!r} was asked for"
+    if not on_cluster:
+        return "graph", "no distributed client is connected, so plain tasks do it"
+    if runs * parts < threshold:
+        return "graph", f"{runs} x {parts} slices are few (below {threshold}), so plain tasks are as fast"
+    return "pull", f"{runs} x {parts} slices on a cluster: parts pull from run stores in {2 * runs + 1 + parts} tasks"
+
+
+def _bytes(n: float | None) -> str:
+    size = float(n or 0)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if size < 1024:
+            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
+        size /= 1024
+    return f"{size:.1f} TiB"
