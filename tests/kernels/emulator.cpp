@@ -18,8 +18,8 @@
 //
 // ThreadSanitizer knows fibers: with each fiber a thread to it, and barriers and warp_sync as its only edges
 // (not shuffles and ballots, which order no memory on a GPU), it is a full race checker under any one schedule.
-// This file is compiled without instrumentation and keeps its containers' types private, so the scheduler's own
-// accesses are not taken for the kernel's.
+// This file is compiled without instrumentation and keeps its containers' types private, and what its malloc, memmove
+// and memset calls touch is ignored (Quiet), so the scheduler's own accesses are not taken for the kernel's.
 #include "emulator.h"
 
 #include <sys/mman.h>
@@ -52,6 +52,10 @@ void __tsan_destroy_fiber(void* fiber);
 void __tsan_switch_to_fiber(void* fiber, unsigned flags);
 void __tsan_acquire(void* object);
 void __tsan_release(void* object);
+void AnnotateIgnoreReadsBegin(const char* file, int line);
+void AnnotateIgnoreReadsEnd(const char* file, int line);
+void AnnotateIgnoreWritesBegin(const char* file, int line);
+void AnnotateIgnoreWritesEnd(const char* file, int line);
 }
 #else
 static void __tsan_acquire(void*) {}
@@ -157,6 +161,23 @@ std::string text(const Loc& l) {
 }
 std::string text(const Fiber* f) { return "block " + std::to_string(f->block.x) + " thread " + std::to_string(f->index); }
 
+struct Quiet {  // while it lives, ThreadSanitizer ignores what this fiber reads and writes
+#ifdef EMU_TSAN
+    Quiet() {
+        AnnotateIgnoreReadsBegin(__FILE__, __LINE__);
+        AnnotateIgnoreWritesBegin(__FILE__, __LINE__);
+    }
+    ~Quiet() { end(); }
+    static void end() {
+        AnnotateIgnoreWritesEnd(__FILE__, __LINE__);
+        AnnotateIgnoreReadsEnd(__FILE__, __LINE__);
+    }
+#else
+    Quiet() {}
+    static void end() {}
+#endif
+};
+
 // ------------------------------------------------------------------------------------------ switching
 #ifndef EMU_UCONTEXT
 extern "C" __attribute__((visibility("hidden"))) void emu_switch(void** save, void* load);
@@ -229,8 +250,9 @@ void drop_stack(char* s) {
 }
 
 // ------------------------------------------------------------------------------------------ scheduling
-[[noreturn]] void fail(const std::string& why) {
+[[noreturn]] void fail(const std::string& why) {  // called with a Quiet alive
     machine->report = why;
+    Quiet::end();
     jump(machine->current->context, machine->main, true);
     std::abort();
 }
@@ -269,12 +291,14 @@ void resume_next(bool last) {
     if (!to) {
         bool done = last && std::all_of(machine->blocks.begin(), machine->blocks.end(), [](auto& b) { return !b->alive; });
         if (!done) machine->report = deadlock();
+        Quiet::end();
         jump(from->context, machine->main, true);
         std::abort();
     }
     if (to == from) return;
     machine->current = to;
     here = to;
+    if (last) Quiet::end();
     jump(from->context, to->context, last);
 }
 
@@ -304,6 +328,7 @@ void reclaim() {
 }
 
 void thread_exit() {
+    Quiet quiet;
     Machine& m = *machine;
     Fiber* f = m.current;
     Block& b = *f->block_state;
@@ -465,19 +490,15 @@ void release_all(bool report) {
         reclaim();
         return;
     }
-    for (auto& f : m.fibers)
-        if (f->stack) {
-            drop_stack(f->stack);
-#ifdef EMU_TSAN
-            __tsan_destroy_fiber(f->context.tsan);
-#endif
-        }
+    for (auto& f : m.fibers)  // their ThreadSanitizer fibers, parked in mid-call, must not be destroyed
+        if (f->stack) drop_stack(f->stack);
     for (char* s : *stacks) drop_stack(s);
     stacks->clear();
 }
 }  // namespace
 
 unsigned block_barrier(bool p, Loc loc) {
+    Quiet quiet;
     Block& b = *machine->current->block_state;
     Group& g = b.barrier;
     if (!g.arrived.empty() && !same(g.where, loc))
@@ -490,12 +511,14 @@ unsigned block_barrier(bool p, Loc loc) {
 }
 
 void named_barrier(unsigned id, unsigned count, Loc loc) {
+    Quiet quiet;
     if (id < 1 || id > 15 || !count || count % WARP_SIZE || count > machine->threads)
         fail("named_sync of id " + std::to_string(id) + " and " + std::to_string(count) + " threads at " + text(loc));
     block_meeting(machine->current->block_state->named[id], count, false, "named_sync", loc);
 }
 
 Bits collective(Op op, unsigned mask, Bits value, unsigned argument, Loc loc) {
+    Quiet quiet;
     Fiber* f = machine->current;
     unsigned bit = 1u << (f->index % WARP_SIZE);
     if (!(mask & bit)) fail(text(f) + " is not in the mask of its own collective at " + text(loc));
@@ -534,29 +557,34 @@ Bits collective(Op op, unsigned mask, Bits value, unsigned argument, Loc loc) {
 }
 
 void touch(Loc) {
+    Quiet quiet;
     machine->polls = 0;
     if (settings.order == 2 && machine->rng() % 8 == 0) yield();
 }
 
 void poll(Loc loc) {
+    Quiet quiet;
     if (++machine->polls > POLLS_WITHOUT_PROGRESS)
         fail("livelock: " + text(machine->current) + " polls in vain at " + text(loc));
     yield();
 }
 
 void check_aligned(const void* p, size_t n, Loc loc) {
+    Quiet quiet;
     if (reinterpret_cast<uintptr_t>(p) % n) fail("address not aligned to " + std::to_string(n) + " bytes at " + text(loc));
 }
 
 void* dynamic_shared() { return machine->current->block_state->dynamic.data.get(); }
 
 void* static_shared(const void* site, size_t bytes, size_t align) {
+    Quiet quiet;
     Memory& m = machine->current->block_state->arrays[site];
     if (!m.data) m = fresh(bytes, align);
     return m.data.get();
 }
 
 void* carve(unsigned offset, unsigned bytes, Loc loc) {
+    Quiet quiet;
     Memory& m = machine->current->block_state->carved[offset];
     if (offset + bytes > machine->dynamic_bytes)
         fail("carved past the " + std::to_string(machine->dynamic_bytes) + " bytes of dynamic shared memory at " + text(loc));
@@ -573,6 +601,7 @@ int failed(const std::string& report) {
 void run(unsigned grid, unsigned threads, size_t dynamic_bytes, void (*body)(void*), void* closure) {
     if (!threads || threads % WARP_SIZE || threads > 1024)
         throw "a block of " + std::to_string(threads) + " threads: must be whole warps, at most 1024";
+    Quiet quiet;
     Machine m;
     machine = &m;
     m.grid = grid, m.threads = threads, m.dynamic_bytes = dynamic_bytes, m.body = body, m.closure = closure;
@@ -599,8 +628,8 @@ void run(unsigned grid, unsigned threads, size_t dynamic_bytes, void (*body)(voi
 
 extern "C" {
 /// order: 0 in order, 1 reversed, 2 random (threads); the same for the starts of blocks; blocks resident at a time.
-void emu_configure(int order, int block_order, unsigned seed, unsigned resident) {
+EMU_EXPORT void emu_configure(int order, int block_order, unsigned seed, unsigned resident) {
     emu::settings = {order, block_order, seed, resident};
 }
-const char* emu_report() { return emu::last_report.c_str(); }
+EMU_EXPORT const char* emu_report() { return emu::last_report.c_str(); }
 }

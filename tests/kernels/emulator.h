@@ -8,6 +8,9 @@
 #include <source_location>
 #include <string>
 
+#define EMU_EXPORT __attribute__((visibility("default")))
+#define DRIVER extern "C" EMU_EXPORT int  // DRIVER run_x(const u32* in, u64 n) { return emu::guard([&] { ... }); }
+
 namespace emu {
 
 using Loc = std::source_location;
