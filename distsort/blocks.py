@@ -234,7 +234,7 @@ def conform(block: Block, meta: Block) -> Block:
         for i, name in enumerate(block.columns)
         if i < len(meta.dtypes)
         and block.dtypes.iloc[i] != meta.dtypes.iloc[i]
-        and block.dtypes.iloc[i] == object
+        and block.dtypes.iloc[i].kind == "O"
         and meta.dtypes.iloc[i].kind not in "iub"
         and block.iloc[:, i].isna().all()
     }

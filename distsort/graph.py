@@ -20,7 +20,7 @@ Every row is moved once, inside its slice; all else that crosses between workers
 from __future__ import annotations
 
 import sys
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -84,31 +84,29 @@ def on_cluster() -> bool:
     return True
 
 
-def run_task(key: Key, block: Key, spec: Spec, meta: Block | None = None) -> Task:
+def run_task(key: Key, block: Key, spec: Spec, plan: Plan, meta: Block | None = None) -> Task:
     """Return the task that sorts one block into a run."""
     return Task(key, make_run, TaskRef(block), spec, meta)
 
 
-def sorted_block(block: Block, spec: Spec, meta: Block | None = None) -> Block:
-    """Sort a collection of one block: no exchange at all."""
-    return merge_runs([make_run(block, spec, meta)], spec)
+def sorted_task(key: Key, block: Key, spec: Spec, meta: Block | None = None) -> Task:
+    """Return the task that sorts a collection of one block: no exchange at all."""
+    return Task(key, _sorted_block, TaskRef(block), spec, meta)
 
 
-def parts_layer(name: str, token: str, runs: Sequence[Key], spec: Spec, plan: Plan, wanted: Iterable[int]) -> Graph:
+def parts_layer(name: str, token: str, runs: Sequence[Key], spec: Spec, plan: Plan) -> Graph:
     """Build the tasks from runs to parts with the graph exchange.
 
     Parameters
     ----------
     name
-        Part j has the key ``(name, j)``, with j counted over `wanted`.
+        Part j has the key ``(name, j)``.
     token
         Makes the other keys unique.
     runs
         Keys of the R run tasks, in input order.
     spec, plan
         The sort.
-    wanted
-        The parts to build.
 
     Returns
     -------
@@ -117,13 +115,13 @@ def parts_layer(name: str, token: str, runs: Sequence[Key], spec: Spec, plan: Pl
     cut_key = f"sort-cuts-{token}"
     graph: Graph = {}
     _add_search(graph, cut_key, token, runs, spec, plan)
-    for at, j in enumerate(wanted):
+    for j in range(plan.parts):
         slices = []
         for r, run in enumerate(runs):
             key = (f"sort-slice-{token}", r, j)
             graph[key] = Task(key, _slice, TaskRef(run), TaskRef(cut_key), r, j)
             slices.append(TaskRef(key))
-        graph[name, at] = Task((name, at), _merge_part, List(*slices), TaskRef(cut_key), j, spec)
+        graph[name, j] = Task((name, j), _merge_part, List(*slices), TaskRef(cut_key), j, spec)
     return graph
 
 
@@ -154,6 +152,10 @@ def _add_search(graph: Graph, cut_key: str, token: str, runs: Sequence[Key], spe
             next_budget = None if turn + 1 == plan.rounds else budget
             graph[after] = Task(after, _narrow, TaskRef(state), List(*probes), spec, next_budget)
         state = after
+
+
+def _sorted_block(block: Block, spec: Spec, meta: Block | None) -> Block:
+    return merge_runs([make_run(block, spec, meta)], spec)
 
 
 def _cut_one(run: Run, parts: int) -> Cuts:

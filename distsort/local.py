@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from distsort import blocks
-from distsort.backends import Backend, get_backend
+from distsort.backends import get_backend
 from distsort.blocks import Block, Column
 from distsort.cuts import IntArray, regular_positions
 from distsort.errors import NotSortedError
@@ -138,14 +138,14 @@ def make_run(block: Block, spec: Spec, meta: Block | None = None) -> Run:
     backend = get_backend(spec.backend, block)
     if spec.what == "values":
         if spec.presorted:
-            _check_sorted(backend, (block,), spec)
+            _refuse_unsorted((block,), spec, block)
             return Run(block)
         return Run(backend.sort(block, spec.descending))
     if spec.what == "rows" and meta is not None:
         block = blocks.conform(block, meta)
     columns = blocks.key_columns(block, spec.order, spec.key)
     if spec.presorted:
-        _check_sorted(backend, columns, spec)
+        _refuse_unsorted(columns, spec, block)
         return Run(block, columns if spec.key else None)
     order = backend.argsort(columns, spec.order)
     if spec.what == "index":
@@ -165,11 +165,19 @@ def order_of(keys: Sequence[tuple[Column, ...]], spec: Spec) -> npt.NDArray[np.i
     return get_backend("numpy", columns[0]).argsort(columns, spec.order)
 
 
-def _check_sorted(backend: Backend, columns: tuple[Column, ...], spec: Spec) -> None:
-    order = backend.argsort(columns, spec.order)
+def check_sorted(columns: tuple[Column, ...], spec: Spec, block: Block) -> int | None:
+    """Return the first row that stands too late in its block, or None where all are in order."""
+    order = get_backend(spec.backend, block).argsort(columns, spec.order)
     wrong = order[1:] < order[:-1]
-    if len(order) > 1 and bool(wrong.any()):
-        row = int(blocks.to_host(order)[int(wrong.argmax()) + 1])
+    if len(order) < 2 or not bool(wrong.any()):
+        return None
+    return int(order[int(wrong.argmax()) + 1])
+
+
+def _refuse_unsorted(columns: tuple[Column, ...], spec: Spec, block: Block) -> None:
+    row = check_sorted(columns, spec, block)
+    if row is not None:
         raise NotSortedError(
-            f"the input is not sorted by {spec.order}: row {row} of a partition stands too late. Use sort_values() or sort() instead"
+            f"the input is not sorted by {spec.order}: row {row} of a partition stands too late; "
+            "use sort() or sort_values() for input that is not sorted"
         )
