@@ -1,0 +1,142 @@
+"""Strings and bytes as fields: eight bytes to a word, read where they lie.
+
+The bytes of UTF-8 order as the code points do, and zero bytes after the end put a prefix first:
+
+    "ab"   61 62 00 00 00 00 00 00
+    "abc"  61 62 63 00 00 00 00 00
+
+Only a string that holds NUL characters itself could be mistaken for a shorter one, so the length follows as a last
+field when there is a NUL anywhere. Word w of all rows is one gather through a view of the byte buffer that has a
+(misaligned) integer at every byte.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from distsort.keys_codes import BLOCK, Field, IntArray, Plain, UIntArray
+
+WORD_BYTES = 8
+# _KEEP[k] keeps the first k bytes of a big-endian word.
+_KEEP = np.array([((1 << 64) - 1) ^ ((1 << (64 - 8 * k)) - 1) for k in range(9)], np.uint64)
+
+
+class Text:
+    """Byte strings in one buffer.
+
+    Parameters
+    ----------
+    data
+        uint8, the bytes of all strings.
+    starts
+        Where each string begins in `data`, shape (n,).
+    lengths
+        Bytes of each string, shape (n,), or one number for all. Null rows must have length 0.
+    """
+
+    def __init__(
+        self, data: npt.NDArray[np.uint8], starts: IntArray, lengths: IntArray | int, padded: bool = False
+    ) -> None:
+        if len(data) < WORD_BYTES:
+            data = np.concatenate([data, np.zeros(WORD_BYTES, np.uint8)])
+        self._starts = starts
+        self._lengths = lengths
+        self._last = len(data) - WORD_BYTES
+        self._windows: npt.NDArray[Any] = np.ndarray((self._last + 1,), "V8", data.data, 0, (1,))
+        self._data = data
+        self.padded = padded
+        self.longest = lengths if isinstance(lengths, int) else int(lengths.max(initial=0))
+        self.shortest = lengths if isinstance(lengths, int) else int(lengths.min(initial=self.longest))
+
+    def __len__(self) -> int:
+        return len(self._starts)
+
+    def fields(self, descending: bool) -> list[Field]:
+        """Return the strings as fields."""
+        count = -(-self.longest // WORD_BYTES)
+        fields: list[Field] = [TextWord(self, w, descending) for w in range(count)]
+        if not self.padded and not isinstance(self._lengths, int) and self._has_nul():
+            size = self._lengths if not descending else self.longest - self._lengths
+            fields.append(Plain(size.astype(np.uint64), self.longest.bit_length()))
+        return fields
+
+    def word(self, w: int, rows: IntArray | None) -> npt.NDArray[np.uint64]:
+        """Return bytes ``[8w, 8w + 8)`` of some strings, or of all, as integers; zeros after the end."""
+        count = len(self) if rows is None else len(rows)
+        out = np.empty(count, np.uint64)
+        for i in range(0, count, BLOCK):
+            part: Any = slice(i, i + BLOCK) if rows is None else rows[i : i + BLOCK]
+            out[i : i + BLOCK] = self._word(w, part)
+        return out
+
+    def _word(self, w: int, part: Any) -> npt.NDArray[np.uint64]:
+        begin = WORD_BYTES * w
+        where = self._starts[part].astype(np.int64, copy=False) + begin
+        late = np.maximum(where - self._last, 0)
+        found = self._windows[where - late].view(">u8").astype(np.uint64)
+        if late.any():
+            # Too close to the end of the buffer to read eight bytes: read earlier ones and push them out.
+            gone = np.minimum(late, WORD_BYTES)
+            found <<= (8 * np.minimum(gone, 7)).astype(np.uint64)
+            found[gone == WORD_BYTES] = 0
+        if self.shortest < begin + WORD_BYTES:
+            lengths = self._lengths if isinstance(self._lengths, int) else self._lengths[part]
+            found &= _KEEP[np.clip(lengths - begin, 0, WORD_BYTES)]
+        return found
+
+    def _has_nul(self) -> bool:
+        return bool(len(self._data)) and int(self._data.min()) == 0
+
+
+@dataclass(frozen=True)
+class TextWord:
+    """Eight bytes of each string."""
+
+    text: Text
+    w: int
+    descending: bool
+    bits: int = 64
+
+    def read(self, rows: IntArray | None) -> UIntArray:
+        """See `Field`."""
+        word = self.text.word(self.w, rows)
+        return np.invert(word, out=word) if self.descending else word
+
+
+def from_array(values: npt.NDArray[Any]) -> Text:
+    """Read a NumPy array of fixed-width bytes or code points (dtype S or U), where NULs at the end do not count."""
+    if values.dtype.kind == "U":
+        values = values.astype(values.dtype.newbyteorder(">"), copy=False)
+    width = values.dtype.itemsize
+    if not width:
+        return Text(np.zeros(0, np.uint8), np.zeros(len(values), np.int64), 0, padded=True)
+    data = np.ascontiguousarray(values).view(np.uint8)
+    return Text(data, np.arange(len(values), dtype=np.int64) * width, width, padded=True)
+
+
+def from_arrow(array: Any, null: npt.NDArray[np.bool_] | None) -> Text:
+    """Read an Arrow array of type large_binary or large_string.
+
+    Parameters
+    ----------
+    array
+        One chunk; slices are honoured.
+    null
+        True for null rows, or None.
+    """
+    n = len(array)
+    _, offsets_buffer, data_buffer = array.buffers()
+    if not n or offsets_buffer is None:
+        return Text(np.zeros(0, np.uint8), np.zeros(n, np.int64), np.zeros(n, np.int64))
+    offsets = np.frombuffer(offsets_buffer, np.int64, count=n + 1, offset=8 * array.offset)
+    first, last = int(offsets[0]), int(offsets[-1])
+    data = np.frombuffer(data_buffer, np.uint8)[first:last] if data_buffer is not None else np.zeros(0, np.uint8)
+    starts = offsets[:-1] if not first else offsets[:-1] - first
+    lengths = np.diff(offsets).astype(np.int32 if last - first < 1 << 31 else np.int64)
+    if null is not None:
+        lengths[null] = 0
+    return Text(data, starts, lengths)
