@@ -252,9 +252,10 @@ def _sort_lines(x: Any, axis: int, spec: Spec) -> Any:
 
 def _lines(block: Any, axis: int, spec: Spec) -> Any:
     backend = get_backend(spec.backend, block)
-    if spec.what == "values":
-        return backend.sort_lines(block, axis, spec.descending)
-    return backend.argsort_lines(block, axis, spec.descending)
+    verb = backend.sort_lines if spec.what == "values" else backend.argsort_lines
+    turned = block.swapaxes(axis, -1)
+    flat = turned.reshape(-1, turned.shape[-1]) if block.size else turned.reshape(0, turned.shape[-1])
+    return verb(flat, spec.descending).reshape(turned.shape).swapaxes(axis, -1)
 
 
 def _line_plan(x: Any, axis: int, spec: Spec) -> Plan:
