@@ -91,22 +91,22 @@ def take(block: Block, index: Any) -> Block:
     """
     kind = library(block)
     if kind == "numpy":
-        return take_array(block, index)
+        return take_array(block, index) if block.ndim == 1 else block.take(index, axis=0)
     if kind == "pandas":
         return _take_pandas(block, index)
-    if kind == "cupy":
-        return block.take(index, axis=0)
+    if kind == "cupy" or not hasattr(block, "iloc"):
+        return block.take(index)
     return block.iloc[index]
 
 
 def _take_pandas(block: Block, index: Index) -> Block:
     if type(block) is pd.Series:
-        values = _take_column(block, index)
-        taken = pd.Series(values, index=_take_index(block.index, index), name=block.name, dtype=block.dtype, copy=False)
+        taken = pd.Series(_take_column(block, index), name=block.name, dtype=block.dtype, copy=False)
+        taken.index = _take_index(block.index, index)
     elif type(block) is pd.DataFrame:
         columns = {i: _take_column(block.iloc[:, i], index) for i in range(block.shape[1])}
-        taken = pd.DataFrame(columns, index=_take_index(block.index, index), copy=False)
-        taken.columns = block.columns
+        taken = pd.DataFrame(columns, index=pd.RangeIndex(len(index)), copy=False)
+        taken.index, taken.columns = _take_index(block.index, index), block.columns
     else:
         return block.take(index)
     taken.attrs.update(block.attrs)
@@ -116,6 +116,9 @@ def _take_pandas(block: Block, index: Index) -> Block:
 
 def _take_column(column: pd.Series, index: Index) -> Any:
     values = column.array
+    if column.dtype.kind == "O" and isinstance(column.dtype, np.dtype):
+        # A bare array of objects would have its dtype inferred anew.
+        return pd.Series(column.to_numpy(copy=False).take(index), dtype=object, copy=False)
     if isinstance(column.dtype, np.dtype):
         return take_array(column.to_numpy(copy=False), index)
     return values.take(index)
@@ -140,10 +143,34 @@ def concat(blocks: Sequence[Block]) -> Block:
     filled = [b for b in blocks if len(b)] or [first]
     if len(filled) == 1:
         return filled[0]
-    whole = concat_frames(filled)
+    whole = concat_frames(_agreed(filled) if kind == "pandas" else filled)
     if kind == "pandas":
         whole.attrs.update(first.attrs)
     return whole
+
+
+def _agreed(frames: list[Block]) -> list[Block]:
+    """Turn columns of Arrow strings back to objects where another block holds objects that are no strings."""
+    if not is_frame(frames[0]):
+        return frames
+    dtypes = [list(f.dtypes) for f in frames]
+    mixed = {
+        i
+        for i, column in enumerate(zip(*dtypes, strict=True))
+        if any(d.kind == "O" and isinstance(d, np.dtype) for d in column)
+        and any(isinstance(d, pd.StringDtype) for d in column)
+    }
+    return [_with_objects(f, [i for i in mixed if isinstance(f.dtypes.iloc[i], pd.StringDtype)]) for f in frames]
+
+
+def _with_objects(frame: pd.DataFrame, columns: list[int]) -> pd.DataFrame:
+    if not columns:
+        return frame
+    changed = frame.copy(deep=False)
+    for i in columns:
+        values = frame.iloc[:, i].to_numpy(dtype=object, na_value=None)
+        changed.isetitem(i, pd.Series(values, index=frame.index, dtype=object))
+    return changed
 
 
 def concat_columns(columns: Sequence[Column]) -> Column:
@@ -195,18 +222,11 @@ def _key_column(block: Block, name: Hashable) -> Column:
     return block
 
 
-def pick(column: Column, positions: Any) -> Column:
-    """Read a key column at some positions."""
-    if hasattr(column, "iloc"):
-        return column.iloc[positions]
-    return column.take(positions)
-
-
 def pick_keys(block: Block, positions: Any, order: Order) -> Block:
-    """Read the key columns, with the index, at some positions; the other columns stay behind."""
+    """Gather the key columns, with the index, by position; the other columns stay behind."""
     if is_frame(block):
         block = block[[k.name for k in order.keys if k.name in block.columns]]
-    return pick(block, positions)
+    return take(block, positions)
 
 
 def with_running_index(block: Block, first: int) -> Block:

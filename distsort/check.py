@@ -12,10 +12,12 @@ import dask.dataframe as dd
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
+from dask.dataframe.dask_expr import new_collection
 
 from distsort import arrays, blocks, dataframes
 from distsort.errors import InputError, ValidationError
 from distsort.local import Run, Spec, check_sorted, order_of
+from distsort.strings import below_conversion
 
 _MASK = (1 << 64) - 1
 
@@ -277,9 +279,9 @@ def _spec_of(x: Any, by: Any, ascending: Any, na_position: Any, key: Any) -> Spe
 
 
 def _summaries(x: Any, spec: Spec | None, with_index: bool) -> list[Any]:
-    parts = x.to_delayed().ravel() if isinstance(x, da.Array) else x.to_delayed()
+    whole = x if isinstance(x, da.Array) else new_collection(below_conversion(x.expr))
     look = dask.delayed(summarize)
-    return [look(part, spec, with_index) for part in parts]
+    return [look(part, spec, with_index) for part in np.ravel(whole.to_delayed())]
 
 
 def _find_sort(x: Any) -> Any:

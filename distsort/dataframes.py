@@ -16,6 +16,7 @@ from distsort.errors import InputError, OptionError
 from distsort.local import Spec
 from distsort.order import Order, make_order
 from distsort.plan import Plan, check_parts, make_plan
+from distsort.strings import below_conversion
 
 
 def sort_values(
@@ -135,8 +136,9 @@ def _collection(
         raise OptionError(f"key={key!r}: it must be a function of a column, or None")
     spec = Spec(order, "rows", key, _checked_backend(backend), bool(ignore_index), presorted)
     parts = check_parts(npartitions, df.npartitions)
-    _plan(df.expr, spec, parts, exchange)
-    return new_collection(Sort(df.expr, spec, parts, exchange))
+    expr = below_conversion(df.expr)
+    _plan(expr, spec, parts, exchange)
+    return new_collection(Sort(expr, spec, parts, exchange))
 
 
 def checked_order(

@@ -84,7 +84,7 @@ class Run:
     def keys_at(self, positions: IntArray, spec: Spec) -> tuple[Column, ...]:
         """Read the keys at some positions, to host memory."""
         if self.keys is not None:
-            found = tuple(blocks.pick(k, positions) for k in self.keys)
+            found = tuple(blocks.take(k, positions) for k in self.keys)
         else:
             found = blocks.key_columns(blocks.pick_keys(self.rows, positions, spec.order), spec.order)
         return tuple(blocks.to_host(k) for k in found)
@@ -150,7 +150,7 @@ def make_run(block: Block, spec: Spec, meta: Block | None = None) -> Run:
     order = backend.argsort(columns, spec.order)
     if spec.what == "index":
         return Run(order, (blocks.take(block, order),))
-    return Run(blocks.take(block, order), tuple(blocks.pick(c, order) for c in columns) if spec.key else None)
+    return Run(blocks.take(block, order), tuple(blocks.take(c, order) for c in columns) if spec.key else None)
 
 
 def sample(run: Run, spec: Spec, samples: int) -> Sample:
@@ -168,10 +168,10 @@ def order_of(keys: Sequence[tuple[Column, ...]], spec: Spec) -> npt.NDArray[np.i
 def check_sorted(columns: tuple[Column, ...], spec: Spec, block: Block) -> int | None:
     """Return the first row that stands too late in its block, or None where all are in order."""
     order = get_backend(spec.backend, block).argsort(columns, spec.order)
-    wrong = order[1:] < order[:-1]
-    if len(order) < 2 or not bool(wrong.any()):
-        return None
-    return int(order[int(wrong.argmax()) + 1])
+    place = np.empty_like(order)
+    place[order] = np.arange(len(order), like=order)
+    falls = place[1:] < place[:-1]
+    return int(falls.argmax()) + 1 if len(falls) and bool(falls.any()) else None
 
 
 def _refuse_unsorted(columns: tuple[Column, ...], spec: Spec, block: Block) -> None:
