@@ -33,3 +33,7 @@ class OutputError(DistsortError, OSError):
 
 class SortMemoryError(DistsortError, MemoryError):
     """The sort does not fit the memory it was given; the message says how much would."""
+
+
+class ExchangeError(DistsortError, RuntimeError):
+    """A run could not be read from the worker that holds it, time and again; the message names both."""

@@ -21,52 +21,21 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass, replace
 from typing import Any
 
 from dask._task_spec import GraphNode, List, Task, TaskRef
 
-from distsort import config, cuts
+from distsort import config
 from distsort.blocks import Block
-from distsort.cuts import Brackets, IntArray, Probes
-from distsort.local import Run, Sample, Spec, make_run, order_of, sample
+from distsort.exchange import pull
+from distsort.exchange.handles import BarrierTask, Options, TickTask
+from distsort.local import Run, Spec, make_run, sample
 from distsort.merge import merge_runs
 from distsort.plan import Plan
+from distsort.search import Cuts, Search, bracket, close, cut_one, narrow
 
 Key = Any
 Graph = dict[Key, GraphNode]
-
-
-@dataclass(frozen=True)
-class Search:
-    """The state of the cut search between two rounds."""
-
-    lengths: tuple[int, ...]
-    brackets: Brackets
-    probes: Probes
-
-
-@dataclass(frozen=True)
-class Cuts:
-    """Where every run is cut.
-
-    Attributes
-    ----------
-    table
-        int64, shape (R, P + 1): part j takes rows ``[table[r, j], table[r, j + 1])`` of run r.
-    """
-
-    table: IntArray
-
-    @property
-    def starts(self) -> list[int]:
-        """Where each run begins in the input, in rows."""
-        lengths = self.table[:, -1]
-        return [int(n) for n in lengths.cumsum() - lengths]
-
-    def first(self, part: int) -> int:
-        """Return the rank of the first row of a part."""
-        return int(self.table[:, part].sum())
 
 
 def on_cluster() -> bool:
@@ -85,7 +54,9 @@ def on_cluster() -> bool:
 
 
 def run_task(key: Key, block: Key, spec: Spec, plan: Plan, meta: Block | None = None) -> Task:
-    """Return the task that sorts one block into a run."""
+    """Return the task that sorts one block into a run, or into the handle of a run that stays on its worker."""
+    if plan.exchange == "pull":
+        return Task(key, pull.make, TaskRef(block), spec, meta, Options.read())
     return Task(key, make_run, TaskRef(block), spec, meta)
 
 
@@ -95,7 +66,7 @@ def sorted_task(key: Key, block: Key, spec: Spec, meta: Block | None = None) -> 
 
 
 def parts_layer(name: str, token: str, runs: Sequence[Key], spec: Spec, plan: Plan) -> Graph:
-    """Build the tasks from runs to parts with the graph exchange.
+    """Build the tasks from runs to parts.
 
     Parameters
     ----------
@@ -112,6 +83,8 @@ def parts_layer(name: str, token: str, runs: Sequence[Key], spec: Spec, plan: Pl
     -------
     dict
     """
+    if plan.exchange == "pull":
+        return _pull_layer(name, token, runs, spec, plan)
     cut_key = f"sort-cuts-{token}"
     graph: Graph = {}
     _add_search(graph, cut_key, token, runs, spec, plan)
@@ -122,6 +95,21 @@ def parts_layer(name: str, token: str, runs: Sequence[Key], spec: Spec, plan: Pl
             graph[key] = Task(key, _slice, TaskRef(run), TaskRef(cut_key), r, j)
             slices.append(TaskRef(key))
         graph[name, j] = Task((name, j), _merge_part, List(*slices), TaskRef(cut_key), j, spec)
+    return graph
+
+
+def _pull_layer(name: str, token: str, runs: Sequence[Key], spec: Spec, plan: Plan) -> Graph:
+    """Build ticks, barrier and parts; what they do is in `distsort.exchange.pull`."""
+    cut_key = f"sort-cuts-{token}"
+    graph: Graph = {}
+    for r, run in enumerate(runs):
+        key = (f"sort-tick-{token}", r)
+        graph[key] = TickTask(key, pull.tick, TaskRef(run))
+    ticks = List(*(TaskRef(key) for key in graph))
+    spread = plan.backend == "cupy"
+    graph[cut_key] = BarrierTask(cut_key, pull.find_cuts, ticks, spec, plan.parts, Options.read(), spread=spread)
+    for j in range(plan.parts):
+        graph[name, j] = Task((name, j), pull.make_part, TaskRef(cut_key), j, spec, _data_producer=True)
     return graph
 
 
@@ -137,20 +125,20 @@ def _add_search(graph: Graph, cut_key: str, token: str, runs: Sequence[Key], spe
         seen.append(key)
     state = f"sort-search-{token}-0"
     whole = plan.rounds == 0
-    graph[state] = Task(state, _bracket, List(*map(TaskRef, seen)), spec, plan.parts, None if whole else budget)
+    graph[state] = Task(state, bracket, List(*map(TaskRef, seen)), spec, plan.parts, None if whole else budget)
     for turn in range(plan.rounds + 1):
-        probes = []
+        probes: list[TaskRef] = []
         for r, run in enumerate(runs):
-            key = (f"sort-probe-{token}", turn, r)
-            graph[key] = Task(key, _probe, TaskRef(run), TaskRef(state), r, spec)
-            probes.append(TaskRef(key))
+            probe_key = (f"sort-probe-{token}", turn, r)
+            graph[probe_key] = Task(probe_key, _probe, TaskRef(run), TaskRef(state), r, spec)
+            probes.append(TaskRef(probe_key))
         last = turn == plan.rounds
         after = cut_key if last else f"sort-search-{token}-{turn + 1}"
         if last:
-            graph[after] = Task(after, _close, TaskRef(state), List(*probes), spec)
+            graph[after] = Task(after, close, TaskRef(state), List(*probes), spec)
         else:
             next_budget = None if turn + 1 == plan.rounds else budget
-            graph[after] = Task(after, _narrow, TaskRef(state), List(*probes), spec, next_budget)
+            graph[after] = Task(after, narrow, TaskRef(state), List(*probes), spec, next_budget)
         state = after
 
 
@@ -159,37 +147,11 @@ def _sorted_block(block: Block, spec: Spec, meta: Block | None) -> Block:
 
 
 def _cut_one(run: Run, parts: int) -> Cuts:
-    return Cuts(cuts.part_ranks(len(run), parts)[None, :])
-
-
-def _bracket(samples: Sequence[Sample], spec: Spec, parts: int, budget: int | None) -> Search:
-    lengths = tuple(s.length for s in samples)
-    ranks = cuts.part_ranks(sum(lengths), parts)[1:-1]
-    order = order_of([s.keys for s in samples], spec)
-    brackets = cuts.sample_brackets(lengths, ranks, [s.positions for s in samples], order)
-    return _aim(Search(lengths, brackets, cuts.bracket_probes(brackets, 1)), budget)
-
-
-def _aim(search: Search, budget: int | None) -> Search:
-    """Choose the probes of the next round; no budget means the last one."""
-    if budget is None:
-        return replace(search, probes=cuts.whole_probes(search.brackets, search.lengths)[1])
-    return replace(search, probes=cuts.bracket_probes(search.brackets, budget))
+    return cut_one(len(run), parts)
 
 
 def _probe(run: Run, search: Search, r: int, spec: Spec) -> tuple[Any, ...]:
     return run.keys_at(search.probes.positions_of(r), spec)
-
-
-def _narrow(search: Search, keys: Sequence[tuple[Any, ...]], spec: Spec, budget: int | None) -> Search:
-    brackets = cuts.narrow(search.brackets, search.probes, order_of(keys, spec))
-    return _aim(replace(search, brackets=brackets), budget)
-
-
-def _close(search: Search, keys: Sequence[tuple[Any, ...]], spec: Spec) -> Cuts:
-    wide, _ = cuts.whole_probes(search.brackets, search.lengths)
-    table = cuts.close(search.brackets, wide, search.probes, order_of(keys, spec))
-    return Cuts(cuts.with_ends(table, search.lengths))
 
 
 def _slice(run: Run, cut: Cuts, r: int, j: int) -> Run:

@@ -1,0 +1,114 @@
+"""What the tasks of a pull exchange hand to each other, and the two kinds of task that must stay apart."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from dask._task_spec import Task
+
+from distsort import config
+from distsort.local import Run, Sample
+from distsort.search import Cuts
+
+NAME = "distsort"
+
+
+@dataclass(frozen=True)
+class Options:
+    """Settings of one sort, read where its graph is built so that they hold on every worker.
+
+    Attributes
+    ----------
+    samples, probes
+        Regular samples a run; probes a boundary and round of the cut search.
+    message, in_flight
+        Bytes of one packed answer; bytes one reader may be waiting for.
+    timeout
+        Seconds to wait for one answer.
+    retries
+        Strikes of one task against one run before its error is raised.
+    """
+
+    samples: int
+    probes: int
+    message: int
+    in_flight: int
+    timeout: float
+    retries: int
+
+    @classmethod
+    def read(cls) -> Options:
+        """Read them from the configuration."""
+        return cls(
+            int(config.get("cuts.samples")),
+            int(config.get("cuts.probes")),
+            config.get_bytes("pull.message-size"),
+            config.get_bytes("pull.bytes-in-flight"),
+            config.get_seconds("pull.timeout"),
+            int(config.get("pull.retries")),
+        )
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where one run lies.
+
+    Attributes
+    ----------
+    key
+        The Dask key whose life is the life of the run.
+    attempt
+        Names this very execution of the run task; the store knows runs by it alone. Empty without a store.
+    address
+        The worker that holds it.
+    row_bytes
+        Mean size of a row, in bytes.
+    held
+        The run itself, where there is no worker whose store could hold it (threads, processes, sync).
+    """
+
+    key: Any
+    attempt: str
+    address: str
+    row_bytes: float
+    held: Run | None = None
+
+
+@dataclass(frozen=True)
+class Handle:
+    """What a run task returns: a few kilobytes in place of the run."""
+
+    source: Source
+    sample: Sample
+
+
+@dataclass(frozen=True)
+class Routes:
+    """What the barrier returns: the cuts, and where to pull from."""
+
+    cuts: Cuts
+    sources: tuple[Source, ...]
+    options: Options
+    barrier: Any
+
+
+class TickTask(Task):
+    """Hands a handle on.
+
+    It stands between run and barrier so that handles are never gathered off their owner: what the barrier gathers, and
+    the memory manager then moves about, are the ticks.
+    """
+
+    __slots__ = ()
+
+    @property
+    def block_fusion(self) -> bool:
+        """Keep it apart from its run."""
+        return True
+
+
+class BarrierTask(TickTask):
+    """Finds the cuts once all runs exist. The scheduler plugin knows sorts by it."""
+
+    __slots__ = ()

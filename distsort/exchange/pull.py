@@ -1,0 +1,133 @@
+"""The pull exchange: runs stay where they were made, parts come for their slices.
+
+The plain graph moves R x P slices with R x P tasks. Here the tasks pass handles of a few kilobytes, and rows move
+between workers only when a part asks for them::
+
+    block r --> run r --> tick r --+                              R tasks and R ticks
+                  |                v
+                  |              cuts  <-- asks the stores,       1 barrier
+                  v                |       two or three rounds
+              [ store ]            +--> part 0  ......+           P parts
+              [ store ] <-------------- part 1        |
+              [ store ]   slices, packed, in messages |
+                          of 8 to 32 MiB  <...........+
+
+* `make` sorts a block, puts the run into the worker's store, announces it, and returns its handle.
+* `find_cuts` narrows the brackets of all boundaries at once: one question a worker and round, answered by reading keys
+  where the runs lie.
+* `make_part` pulls the slices of one part from all stores and merges them.
+
+A task that cannot read a run tells the scheduler first, which undoes what was lost (see `distsort.exchange.scheduler`),
+and only then asks to be run again. Outside a cluster there is no store: then the handles carry the runs themselves, and
+the same tasks give the same result on threads, processes or in one thread.
+"""
+
+from __future__ import annotations
+
+import sys
+from asyncio import CancelledError as LoopCancelled
+from collections.abc import Sequence
+from concurrent.futures import CancelledError
+from typing import Any
+
+from distsort.blocks import Block
+from distsort.cuts import Probes
+from distsort.exchange.handles import Handle, Options, Routes, Source
+from distsort.local import Run, Spec, make_run, sample
+from distsort.merge import merge_runs
+from distsort.search import aim, bracket, close, cut_one, narrow
+
+
+def make(block: Block, spec: Spec, meta: Block | None, options: Options) -> Handle:
+    """Sort a block and keep the run on this worker."""
+    run = make_run(block, spec, meta)
+    seen = sample(run, spec, options.samples)
+    service = _service()
+    if service is None:
+        return Handle(Source(None, "", "", run.nbytes / max(len(run), 1), run), seen)
+    return service.keep(run, spec, seen)  # type: ignore[no-any-return]
+
+
+def tick(handle: Handle) -> Handle:
+    """Hand a handle on."""
+    return handle
+
+
+def find_cuts(handles: Sequence[Handle], spec: Spec, parts: int, options: Options, spread: bool = False) -> Routes:
+    """Find where every run is cut.
+
+    `spread` is for the scheduler, which then deals the parts out evenly.
+    """
+    service = _service()
+    barrier = service.worker.get_current_task() if service is not None else None
+    sources = tuple(h.source for h in handles)
+    samples = [h.sample for h in handles]
+    if len(handles) == 1:
+        return Routes(cut_one(samples[0].length, parts), sources, options, barrier)
+
+    def ask(probes: Probes) -> list[Any]:
+        positions = [probes.positions_of(r) for r in range(len(sources))]
+        held = [s.held for s in sources]
+        if held[0] is not None:
+            return [run.keys_at(p, spec) for run, p in zip(held, positions, strict=True) if run is not None]
+        found: list[Any] = _reading(service, barrier, options, lambda: service.probe(sources, positions, options))
+        return found
+
+    search = bracket(samples, spec, parts, options.probes)
+    while search.width > options.probes:
+        search = narrow(search, ask(search.probes), spec, options.probes)
+    search = aim(search, None)
+    return Routes(close(search, ask(search.probes), spec), sources, options, barrier)
+
+
+def make_part(routes: Routes, part: int, spec: Spec) -> Block:
+    """Pull the slices of one part and merge them."""
+    table = routes.cuts.table[:, part : part + 2]
+    # Empty slices stay away, but one piece must come to say what an empty part is made of.
+    filled = [r for r, (start, stop) in enumerate(table) if stop > start] or [0]
+    bounds = [(routes.sources[r], int(table[r, 0]), int(table[r, 1])) for r in filled]
+    if bounds[0][0].held is not None:
+        pieces = [source.held.cut(start, stop) for source, start, stop in bounds if source.held is not None]
+    else:
+        pieces = _pull(bounds, routes)
+    starts = routes.cuts.starts
+    return merge_runs(pieces, spec, routes.cuts.first(part), [starts[r] for r in filled])
+
+
+def _pull(bounds: Sequence[tuple[Source, int, int]], routes: Routes) -> list[Run]:
+    from distsort.exchange.transport import Slice
+
+    slices = [Slice(*b) for b in bounds]
+    service = _service()
+    pieces: list[Run] = _reading(service, routes.barrier, routes.options, lambda: service.pull(slices, routes.options))
+    return pieces
+
+
+def _reading(service: Any, barrier: Any, options: Options, read: Any) -> Any:
+    """Read from stores; on trouble tell the scheduler, then have this task run again."""
+    from distributed import Reschedule
+
+    from distsort.exchange.worker import Trouble
+
+    try:
+        return read()
+    except Trouble as trouble:
+        service.report_trouble(trouble, barrier, options)
+        raise Reschedule from None
+    except (CancelledError, LoopCancelled):
+        raise Reschedule from None
+
+
+def _service() -> Any:
+    """Return the service of the worker that runs this task, or None outside a worker."""
+    if "distributed" not in sys.modules:
+        return None
+    from distributed import get_worker
+
+    try:
+        worker = get_worker()
+    except ValueError:
+        return None
+    from distsort.exchange.worker import service_of
+
+    return service_of(worker)

@@ -1,0 +1,253 @@
+"""The scheduler's side of the pull exchange: how long runs live, and what is done again when some are lost.
+
+Two rules, and nothing else::
+
+    life       A run lives exactly as long as the key of its handle is in memory. While its barrier is needed, a client
+               that exists in name only wants that key, so that Dask itself redoes a lost handle, and redoes no other.
+
+    recovery   What is lost is released, with every copy of it between run and barrier, and with the barrier. Dask then
+               runs the lost runs, the cuts and the unfinished parts again.
+
+        run 0 --- tick 0 ---+                       run 1 is lost: the handle may still be in memory on another worker,
+        run 1 --- tick 1 ---+--- cuts --- parts     so run 1, tick 1 and the cuts are released in one step. Finished
+        run 2 --- tick 2 ---+                       parts stay, and so do runs 0 and 2.
+
+A run announces itself from inside its task, on the stream that will say "finished": the announcement comes first. From
+then on memory is freed by the id of that one execution, so that a late message can never hit a later execution.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from time import time
+from typing import Any
+
+from distributed import Scheduler
+from distributed.diagnostics.plugin import SchedulerPlugin
+
+from distsort.exchange.handles import NAME, BarrierTask
+
+PATIENCE = 1.0
+"""Seconds to wait for the news that an unreachable worker is dead, before the run is taken for lost."""
+
+_OVER = ("released", "forgotten", "erred")
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """One execution of a run task, and the worker whose store holds the run."""
+
+    id: str
+    address: str
+
+
+@dataclass
+class Sorting:
+    """A barrier that is needed: the runs it stands on, and who has complained of them how often.
+
+    ``where[run]`` is None from the moment the run is taken for lost until it announces itself again.
+    """
+
+    where: dict[Any, Attempt | None] = field(default_factory=dict)
+    strikes: Counter[tuple[Any, Any]] = field(default_factory=Counter)
+    spread: bool = False
+
+
+class PullPlugin(SchedulerPlugin):
+    """Hands Dask's hooks on to the one `PullState` of a scheduler; may be registered any number of times."""
+
+    state: PullState
+
+    async def start(self, scheduler: Scheduler) -> None:
+        """Adopt the state of this scheduler, or make it; no await before that, since two may start at once."""
+        state = scheduler.extensions.get(NAME)
+        if state is None:
+            state = scheduler.extensions[NAME] = PullState(scheduler)
+        self.state = state
+
+    def transition(self, key: Any, start: str, finish: str, *args: Any, **kwargs: Any) -> None:
+        """See `PullState.transition`."""
+        self.state.transition(key, start, finish)
+
+    def remove_worker(self, scheduler: Scheduler, worker: str, *, stimulus_id: str, **kwargs: Any) -> None:
+        """See `PullState.worker_gone`."""
+        self.state.worker_gone(worker, stimulus_id)
+
+    def valid_workers_downscaling(self, scheduler: Scheduler, workers: list[Any]) -> list[Any]:
+        """Keep workers that hold runs: they cannot be moved, only done again."""
+        busy = {a.address for a in self.state.attempts.values()}
+        return [ws for ws in workers if ws.address not in busy]
+
+    def restart(self, scheduler: Scheduler) -> None:
+        """See `PullState.restart`."""
+        self.state.restart()
+
+
+class PullState:
+    """All that the scheduler knows of pull exchanges.
+
+    Attributes
+    ----------
+    members
+        Workers that have our handlers and may be sent our messages.
+    attempts
+        The living run of each run key.
+    sorts
+        The barriers that are needed.
+    """
+
+    def __init__(self, scheduler: Scheduler) -> None:
+        self.scheduler = scheduler
+        self.members: set[str] = set()
+        self.attempts: dict[Any, Attempt] = {}
+        self.sorts: dict[Any, Sorting] = {}
+        scheduler.handlers.update(distsort_join=self.join, distsort_trouble=self.trouble)
+        scheduler.stream_handlers["distsort-run"] = self.announce
+
+    def join(self, worker: str) -> None:
+        """Note a worker that has installed our handlers."""
+        self.members.add(worker)
+
+    # Life
+
+    def announce(self, run: Any, attempt: str, worker: str) -> None:
+        """Note the run that a task has put into the store of its worker; the task is about to finish."""
+        ts = self.scheduler.tasks.get(run)
+        if ts is None or ts.state != "processing" or ts.processing_on.address != worker:
+            self._send(worker, {"op": "distsort-free", "attempts": [attempt]})
+            return
+        self._free(run)
+        made = self.attempts[run] = Attempt(attempt, worker)
+        for barrier in self._barriers(ts):
+            sort = self.sorts.setdefault(barrier.key, Sorting())
+            sort.spread = bool(barrier.run_spec.kwargs.get("spread"))
+            sort.where[run] = made
+            self.scheduler.client_desires_keys([run], client=_client(barrier.key))
+
+    def transition(self, key: Any, start: str, finish: str) -> None:
+        """Free a run whose key is no longer in memory, and let go of runs whose barrier is no longer needed."""
+        if key in self.attempts:
+            if finish in _OVER:
+                self._free(key)
+        elif key in self.sorts:
+            if finish in _OVER:
+                # Releasing here would be a transition inside a transition.
+                self.scheduler.loop.add_callback(self._settle, key)
+            elif finish == "processing" and self.sorts[key].spread:
+                self._spread(self.scheduler.tasks[key])
+
+    def _settle(self, barrier: Any) -> None:
+        ts = self.scheduler.tasks.get(barrier)
+        if barrier not in self.sorts:
+            return
+        if ts is not None and (ts.state not in _OVER or (ts.state == "released" and (ts.waiters or ts.who_wants))):
+            return
+        sort = self.sorts.pop(barrier)
+        client = _client(barrier)
+        if client in self.scheduler.clients:
+            self.scheduler.client_releases_keys(list(sort.where), client=client, stimulus_id=_stimulus("settle"))
+            del self.scheduler.clients[client]
+
+    def _free(self, run: Any) -> None:
+        attempt = self.attempts.pop(run, None)
+        if attempt is not None:
+            self._send(attempt.address, {"op": "distsort-free", "attempts": [attempt.id]})
+
+    def _barriers(self, ts: Any) -> Iterator[Any]:
+        return (d for d in self._downstream(ts) if isinstance(d.run_spec, BarrierTask))
+
+    def _downstream(self, ts: Any) -> Iterator[Any]:
+        """Yield what stands between a run and its barriers, the run first and the barriers too."""
+        seen, ahead = {ts}, [ts]
+        while ahead:
+            here = ahead.pop()
+            yield here
+            if not isinstance(here.run_spec, BarrierTask):
+                fresh = here.dependents - seen
+                seen |= fresh
+                ahead.extend(fresh)
+
+    def _spread(self, barrier: Any) -> None:
+        """Deal the parts out over the workers. Loose: a part whose worker is gone goes elsewhere."""
+        addresses = sorted(ws.address for ws in self.scheduler.running)
+        parts = sorted((d for d in barrier.dependents if d.state != "memory"), key=lambda d: str(d.priority))
+        for i, ts in enumerate(parts):
+            self.scheduler.set_restrictions({ts.key: {addresses[i % len(addresses)]}})
+            ts.loose_restrictions = True
+
+    # Recovery
+
+    def worker_gone(self, address: str, stimulus_id: str) -> None:
+        """Undo what stood on a dead worker. Dask has done its own transitions already."""
+        self.members.discard(address)
+        dead = {a.id for a in self.attempts.values() if a.address == address}
+        for barrier, sort in list(self.sorts.items()):
+            # Not from `attempts`: Dask has released the lost handles by now, and the hook has forgotten them.
+            lost = [run for run, a in sort.where.items() if a is not None and a.address == address]
+            dead.update(a.id for run in lost if (a := sort.where[run]) is not None)
+            self._undo(barrier, sort, lost, stimulus_id)
+        if dead:
+            for member in self.members:
+                self._send(member, {"op": "distsort-gone", "address": address, "attempts": sorted(dead)})
+
+    def _undo(self, barrier: Any, sort: Sorting, lost: Iterable[Any], stimulus_id: str) -> None:
+        ts = self.scheduler.tasks.get(barrier)
+        if ts is None or not lost:
+            return
+        # Recommendations are taken from the end: the barrier stands first so that it is released last, and starts once.
+        recommendations: dict[Any, str] = {}
+        if ts.state in ("memory", "processing", "queued", "no-worker"):
+            recommendations[barrier] = "released"
+        for run in lost:
+            sort.where[run] = None
+            copies = self._downstream(self.scheduler.tasks[run]) if run in self.scheduler.tasks else ()
+            for copy in copies:
+                if copy.state == "memory" and not isinstance(copy.run_spec, BarrierTask):
+                    recommendations[copy.key] = "released"
+        self.scheduler.transitions(recommendations, stimulus_id)
+        self.scheduler.stimulus_queue_slots_maybe_opened(stimulus_id=stimulus_id)
+
+    async def trouble(
+        self, barrier: Any, run: Any, attempt: str, address: str, reason: str, asker: Any, retries: int
+    ) -> int:
+        """Answer a task that could not read a run: 0 for "again", or the number of attempts when it is time to give up.
+
+        "Again" is only said when something has changed, or a strike was counted.
+        """
+        deadline = time() + PATIENCE
+        while True:
+            sort = self.sorts.get(barrier)
+            known = sort.where.get(run) if sort is not None else None
+            if sort is None or known is None or known.id != attempt:
+                return 0
+            if reason == "silent" or time() > deadline:
+                break
+            await asyncio.sleep(PATIENCE / 20)
+        sort.strikes[run, asker] += 1
+        if sort.strikes[run, asker] > retries:
+            return sort.strikes[run, asker]
+        if reason != "silent":
+            self._undo(barrier, sort, [run], _stimulus("trouble"))
+        return 0
+
+    def restart(self) -> None:
+        """Forget everything, as the scheduler has forgotten all tasks."""
+        self.attempts.clear()
+        for barrier in self.sorts:
+            self.scheduler.clients.pop(_client(barrier), None)
+        self.sorts.clear()
+
+    def _send(self, worker: str, message: dict[str, Any]) -> None:
+        if worker in self.members and worker in self.scheduler.stream_comms:
+            self.scheduler.worker_send(worker, message)
+
+
+def _client(barrier: Any) -> str:
+    return f"{NAME}-{barrier}"
+
+
+def _stimulus(what: str) -> str:
+    return f"{NAME}-{what}-{time()}"
