@@ -1,0 +1,224 @@
+"""The two tasks at the ends of a file sort, and what they must agree on.
+
+A read task counts and hashes its rows and leaves that tally, a few bytes, in the staging folder; a write task checks
+and hashes the rows of its part before it writes them. Tallies make the input read only once: nothing has to go over the
+rows again to know what they were.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+import uuid
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from itertools import takewhile
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+
+from distsort import blocks, keys
+from distsort.errors import ValidationError
+from distsort.io.checksum import table_checksum
+from distsort.io.commit import explain, part_name
+from distsort.io.parquet import write_part
+from distsort.io.source import Source, to_frame, to_table
+from distsort.io.storage import Store
+from distsort.order import Order
+
+_TALLY = "_read-{:06d}.json"
+
+
+@dataclass(frozen=True)
+class Tally:
+    """Rows that went by.
+
+    Attributes
+    ----------
+    rows
+        How many.
+    nbytes
+        Their bytes in memory.
+    checksum
+        Sum of the row hashes modulo 2**64.
+    """
+
+    rows: int
+    nbytes: int
+    checksum: int
+
+    def __add__(self, other: Tally) -> Tally:
+        return Tally(self.rows + other.rows, self.nbytes + other.nbytes, (self.checksum + other.checksum) % 2**64)
+
+
+@dataclass(frozen=True)
+class Written:
+    """What a write task says of its part: name, tally, size as a file, keys of its first and last row."""
+
+    name: str
+    tally: Tally
+    stored: int
+    ends: pd.DataFrame
+
+
+@dataclass(frozen=True)
+class ReadPiece:
+    """Reads piece `number` of a source to a frame and leaves its tally."""
+
+    source_reader: Any
+    written: pa.Schema
+    store: Store
+    folder: str
+    token: str = field(default_factory=lambda: uuid.uuid4().hex)
+
+    def __call__(self, number: int, piece: Any) -> pd.DataFrame:
+        """Return the rows of the piece."""
+        start = time.time()
+        table = self.source_reader(piece)
+        seen = table.select(self.written.names)
+        tally = Tally(seen.num_rows, seen.nbytes, table_checksum(seen))
+        path = f"{self.folder}/{_TALLY.format(number)}"
+        try:
+            self.store.write(path, json.dumps([asdict(tally), start, time.time()]).encode())
+        except OSError as error:
+            raise explain(self.store.url(self.folder), error) from error
+        return to_frame(table)
+
+    def __dask_tokenize__(self) -> str:
+        return self.token
+
+
+@dataclass(frozen=True)
+class WritePart:
+    """Checks and writes one part.
+
+    Attributes
+    ----------
+    order
+        What the parts are sorted by.
+    claimed
+        The first keys of it, which Parquet can name: those whose values, not categories, are in order.
+    written
+        The columns to write.
+    store, folder, parts
+        Where, and how many parts there will be.
+    """
+
+    order: Order
+    claimed: Order
+    written: pa.Schema
+    store: Store
+    folder: str
+    parts: int
+
+    def __call__(self, frame: pd.DataFrame, number: int) -> Written:
+        """Write part `number`.
+
+        Raises
+        ------
+        ValidationError
+            The rows are not in order.
+        OutputError
+            The file system refused.
+        """
+        name = part_name(number, self.parts, ".parquet")
+        fault = first_fault(frame, self.order)
+        if fault is not None:
+            raise ValidationError(f"{name}: row {fault} is out of order by {self.order}; nothing was published")
+        table = to_table(frame, self.written)
+        tally = Tally(table.num_rows, table.nbytes, table_checksum(table))
+        try:
+            stored = write_part(self.store, f"{self.folder}/{name}", table, self.claimed)
+        except OSError as error:
+            raise explain(self.store.url(self.folder), error) from error
+        return Written(name, tally, stored, end_keys(frame, self.order))
+
+
+def make_tasks(
+    source: Source, order: Order, columns: Sequence[str] | None, store: Store, folder: str
+) -> tuple[ReadPiece, WritePart]:
+    """Return the two ends of a sort; the part count is filled in by `dataclasses.replace`."""
+    written = source.written
+    if columns is not None:
+        written = pa.schema([written.field(name) for name in columns], metadata=written.metadata)
+    claimed = Order(tuple(takewhile(lambda key: key.name not in source.categories, order.keys)))
+    return (
+        ReadPiece(source.reader, written, store, folder),
+        WritePart(order, claimed, written, store, folder, 1),
+    )
+
+
+def read_tallies(store: Store, folder: str, pieces: int) -> list[Read]:
+    """Return what the read tasks counted.
+
+    Raises
+    ------
+    ValidationError
+        A piece has no tally: it was not read.
+    """
+    tallies = []
+    for number in range(pieces):
+        try:
+            text = store.read(f"{folder}/{_TALLY.format(number)}")
+        except FileNotFoundError:
+            raise ValidationError(f"piece {number} of the input was not read; nothing was published") from None
+        tally, start, stop = json.loads(text)
+        tallies.append(Read(Tally(**tally), start, stop))
+    return tallies
+
+
+def check_whole(read: Sequence[Read], written: Sequence[Written], order: Order) -> Tally:
+    """Check that the parts, one after the other, are the input in order.
+
+    Returns
+    -------
+    Tally
+        Of all rows.
+
+    Raises
+    ------
+    ValidationError
+        Rows were lost, doubled or altered, or parts are out of order.
+    """
+    source = sum((piece.tally for piece in read), Tally())
+    result = sum((part.tally for part in written), Tally())
+    if source.rows != result.rows:
+        raise ValidationError(
+            f"{source.rows:,} rows were read, but {result.rows:,} are in the parts; nothing was published"
+        )
+    if source.checksum != result.checksum:
+        raise ValidationError(
+            f"the {source.rows:,} rows of the parts are not those that were read (checksum "
+            f"{result.checksum:016x}, not {source.checksum:016x}); nothing was published"
+        )
+    filled = [part for part in written if part.tally.rows]
+    if filled:
+        fault = first_fault(pd.concat([part.ends for part in filled], ignore_index=True), order)
+        if fault is not None:
+            name = filled[fault // 2].name
+            raise ValidationError(f"{name} does not follow the part before it; nothing was published")
+    return source
+
+
+def end_keys(frame: pd.DataFrame, order: Order) -> pd.DataFrame:
+    """Return the keys of the first and the last row, none of a frame without rows."""
+    rows = [0, -1] if len(frame) else []
+    return frame[[key.name for key in order.keys]].iloc[rows].reset_index(drop=True)
+
+
+def first_fault(frame: pd.DataFrame, order: Order) -> int | None:
+    """Return the number of the first row that should stand before the row above it, or None.
+
+    Compares neighbours by their key words; it does not sort, so it does not share the mistakes of a sort.
+    """
+    if len(frame) < 2:
+        return None
+    falls = np.zeros(len(frame) - 1, np.bool_)
+    tied = np.ones(len(frame) - 1, np.bool_)
+    for word in keys.encode(blocks.key_columns(frame, order), order).words:
+        falls |= tied & (word[1:] < word[:-1])
+        tied &= word[1:] == word[:-1]
+    found = np.flatnonzero(falls)
+    return int(found[0]) + 1 if len(found) else None

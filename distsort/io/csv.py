@@ -1,0 +1,402 @@
+r"""CSV in: parsed by pyarrow, cut into pieces only where a record surely ends.
+
+A line end may stand inside a quoted field, so blocks must not be cut at just any line end. Whether the n-th byte is
+inside quotes depends on all quotes before it:
+
+    k,txt\n3,"a\nb"\n1,"c,\n\nd"\n2,plain\n
+              ^  inside: one quote before it         ^ outside: an even number before it
+
+Counting quotes answers it exactly if every quote is regular: an opening one follows a delimiter, a line end or the
+start of the file, a closing one precedes a delimiter, a line end, the end of the file or its own double. A large file
+is looked through once, as bytes, for that; a file that has an irregular quote (``5" pipe``), or is compressed, is read
+whole, and a note says so.
+
+Types are inferred from the head of every file and are the same for all pieces. A value further down that does not fit
+raises `WiderTypes`, with the types that would hold it; the caller starts again with those, so the outcome is the same
+as if the types had been inferred from every value of every file. An empty field is null in every column; spellings
+such as NA or NaN are null only in columns that are not text.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import IO
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import csv as pa_csv
+
+from distsort import config
+from distsort.errors import DistsortError, InputError
+from distsort.io.source import Source, conform, require_columns
+from distsort.io.storage import Store
+
+# Bytes of each file that types are inferred from, and bytes looked through at a time.
+_HEAD = 1 << 20
+_CHUNK = 1 << 24
+# A parsed row takes about this many times its text: numbers and offsets of eight bytes.
+_GROWTH = 1.5
+_COMPRESSED = {".gz": "gzip", ".bz2": "bz2", ".xz": "xz", ".zst": "zstd", ".zip": "zip"}
+
+
+class WiderTypes(DistsortError):
+    """A value does not fit the type inferred from the head of its file; `types` hold it."""
+
+    def __init__(self, types: Mapping[str, pa.DataType]) -> None:
+        super().__init__(types)
+        self.types = dict(types)
+
+
+@dataclass(frozen=True)
+class Block:
+    """Bytes of one file that hold whole records.
+
+    Attributes
+    ----------
+    store, path, compression
+        The file.
+    start, stop
+        Bytes to read, header not among them; everything if `stop` is None.
+    header
+        Names of the columns of this file.
+    """
+
+    store: Store
+    path: str
+    compression: str | None
+    start: int
+    stop: int | None
+    header: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Reader:
+    """Reads blocks; the only thing that tasks need."""
+
+    schema: pa.Schema
+    types: pa.Schema
+    delimiter: str
+
+    def __call__(self, block: Block) -> pa.Table:
+        """Return the rows of a block with the columns of the scan."""
+        kinds = {field.name: field.type for field in self.types}
+        wanted = [name for name in block.header if name in self.schema.names]
+        data = _bytes(block)
+        try:
+            table = _parse(data, block, self.delimiter, kinds, wanted)
+        except pa.ArrowInvalid as error:
+            wider = self._wider(data, block)
+            if not wider:
+                raise InputError(f"{block.store.url(block.path)}: {error}") from error
+            raise WiderTypes(wider) from None
+        return conform(_empty_as_null(table), self.schema, {})
+
+    def _wider(self, data: pa.Buffer, block: Block) -> dict[str, pa.DataType]:
+        try:
+            seen = _parse(data, block, self.delimiter, {}, list(block.header))
+        except pa.ArrowInvalid:
+            return {}
+        wider = {}
+        for field in seen.schema:
+            kind = common_type(self.types.field(field.name).type, field.type)
+            if kind != self.types.field(field.name).type:
+                wider[field.name] = kind
+        return wider
+
+
+def scan(
+    files: Sequence[tuple[Store, str, str]],
+    *,
+    columns: Sequence[str] | None = None,
+    keys: Sequence[str] = (),
+    delimiter: str = ",",
+    types: Mapping[str, pa.DataType] | None = None,
+) -> Source:
+    """Look at the head of CSV files, and through large ones for places to cut.
+
+    Parameters
+    ----------
+    files
+        (store, path, root) as `storage.expand` gives them. Each begins with a line of column names.
+    columns, keys
+        As in `parquet.scan`.
+    delimiter
+        Between two fields.
+    types
+        Types of columns that are known better than the heads tell.
+
+    Raises
+    ------
+    InputError
+        A file is empty, files have other columns than the first, or a column is missing.
+    """
+    notes: list[str] = []
+    blocks: list[Block] = []
+    kinds: dict[str, pa.DataType] = {}
+    names: tuple[str, ...] = ()
+    stored = nbytes = 0
+    for store, path, _ in files:
+        where = store.url(path)
+        compression = next((c for end, c in _COMPRESSED.items() if path.lower().endswith(end)), None)
+        size = store.size(path)
+        head, whole = _head(store, path, compression)
+        header, body = _header(head, delimiter, where)
+        if names and sorted(header) != sorted(names):
+            differs = sorted(set(header).symmetric_difference(names))
+            raise InputError(f"{where}: column {differs[0]!r} is not in every file: give all files one header")
+        names = names or header
+        sample = Block(store, path, None, body, None, header)
+        for field in _infer(head[body:], whole, sample, delimiter):
+            known = kinds.get(field.name, pa.null())
+            kinds[field.name] = common_type(known, field.type)
+        made, note = _cut(store, path, compression, size, header, body, delimiter)
+        blocks += made
+        notes += [note] if note else []
+        stored += size
+        nbytes += int(_GROWTH * size * (4 if compression else 1))
+    kinds.update(types or {})
+    where = files[0][0].url(files[0][1])
+    require_columns(keys, names, "key", where)
+    require_columns(columns or (), names, "column", where)
+    chosen = list(names) if columns is None else [*columns, *(key for key in keys if key not in columns)]
+    inferred = pa.schema([(name, kinds[name]) for name in names])
+    # A column without any value is written as text: readers make little of the null type.
+    settled = {name: pa.string() if pa.types.is_null(kind) else kind for name, kind in kinds.items()}
+    schema = pa.schema([(name, settled[name]) for name in chosen])
+    reader = Reader(schema, inferred, delimiter)
+    return Source("csv", tuple(blocks), reader, schema, schema, {}, None, nbytes, stored, len(files), tuple(notes))
+
+
+def widen(source: Source, types: Mapping[str, pa.DataType]) -> Source:
+    """Return a source whose columns hold what `WiderTypes` told of."""
+    reader = source.reader
+    assert isinstance(reader, Reader)
+    merged = {field.name: common_type(field.type, types.get(field.name, pa.null())) for field in reader.types}
+    settled = {name: pa.string() if pa.types.is_null(kind) else kind for name, kind in merged.items()}
+    schema = pa.schema([(name, settled[name]) for name in source.schema.names])
+    named = ", ".join(f"{name!r} is {merged[name]}" for name in types)
+    reader = Reader(schema, pa.schema(list(merged.items())), reader.delimiter)
+    widened = replace(source, reader=reader, schema=schema, written=schema)
+    return widened.with_note(f"values below the head of a file changed types, so it was read again: {named}")
+
+
+def common_type(a: pa.DataType, b: pa.DataType) -> pa.DataType:
+    """Return the narrowest type that inference knows for values of both.
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> common_type(pa.int64(), pa.float64()), common_type(pa.date32(), pa.int64())
+    (DataType(double), DataType(string))
+    """
+    if a == b or pa.types.is_null(b):
+        return a
+    if pa.types.is_null(a):
+        return b
+    pair = {a, b}
+    if pair == {pa.int64(), pa.float64()}:
+        return pa.float64()
+    if pair <= {pa.date32(), pa.timestamp("s"), pa.timestamp("ns")}:
+        return pa.timestamp("ns") if pa.timestamp("ns") in pair else pa.timestamp("s")
+    if pair == {pa.timestamp("s", "UTC"), pa.timestamp("ns", "UTC")}:
+        return pa.timestamp("ns", "UTC")
+    return pa.binary() if pa.binary() in pair else pa.string()
+
+
+def _parse(
+    data: pa.Buffer | bytes,
+    block: Block,
+    delimiter: str,
+    kinds: Mapping[str, pa.DataType],
+    wanted: Sequence[str],
+) -> pa.Table:
+    if len(data) == 0:
+        return pa.table({name: pa.nulls(0, kinds.get(name, pa.null())) for name in wanted})
+    names = [f"{number}" for number in range(len(block.header))]
+    back = {str(number): name for number, name in enumerate(block.header)}
+    table = pa_csv.read_csv(
+        pa.BufferReader(data),
+        pa_csv.ReadOptions(column_names=names, use_threads=False),
+        pa_csv.ParseOptions(delimiter=delimiter, newlines_in_values=True),
+        pa_csv.ConvertOptions(
+            column_types={number: kinds[name] for number, name in back.items() if name in kinds},
+            include_columns=[number for number, name in back.items() if name in wanted],
+        ),
+    )
+    return table.rename_columns([back[number] for number in table.column_names])
+
+
+def _empty_as_null(table: pa.Table) -> pa.Table:
+    for place, field in enumerate(table.schema):
+        if pa.types.is_string(field.type) or pa.types.is_binary(field.type):
+            column = table.column(place)
+            empty = pc.equal(pc.binary_length(column), 0)
+            if pc.any(empty).as_py():
+                table = table.set_column(place, field.name, pc.if_else(empty, None, column))
+    return table
+
+
+def _bytes(block: Block) -> pa.Buffer:
+    try:
+        with block.store.open(block.path, compression=block.compression) as file:
+            if block.start:
+                file.seek(block.start)
+            data = file.read() if block.stop is None else file.read(block.stop - block.start)
+    except OSError as error:
+        raise InputError(f"{block.store.url(block.path)}: cannot be read ({error})") from error
+    return pa.py_buffer(data)
+
+
+def _head(store: Store, path: str, compression: str | None) -> tuple[bytes, bool]:
+    """Return the first bytes of a file, and whether they are all of it."""
+    try:
+        with store.open(path, compression=compression) as file:
+            head = file.read(_HEAD)
+            return head, not file.read(1)
+    except (OSError, EOFError, ValueError) as error:
+        raise InputError(f"{store.url(path)}: cannot be read ({error})") from error
+
+
+def _header(head: bytes, delimiter: str, where: str) -> tuple[tuple[str, ...], int]:
+    """Return the column names and where the first record begins."""
+    mark = 3 if head.startswith(b"\xef\xbb\xbf") else 0
+    end = _record_end(head, mark)
+    try:
+        text = head[mark:end].decode()
+    except UnicodeDecodeError as error:
+        raise InputError(f"{where}: its first line is not UTF-8 text ({error}): is it a CSV file?") from None
+    if "\r" in text.rstrip("\r\n") and '"' not in text:
+        raise InputError(f"{where}: its lines end with a carriage return only: convert them to line feeds")
+    names = next(csv.reader(io.StringIO(text, newline=""), delimiter=delimiter), [])
+    if not names:
+        raise InputError(f"{where}: the file is empty: a CSV file begins with a line of column names")
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise InputError(f"{where}: column {twice!r} is there twice: rename one of them")
+    return tuple(names), end
+
+
+def _record_end(data: bytes, start: int) -> int:
+    """Return where the record that begins at `start` ends, its line end included."""
+    quotes = 0
+    place = start
+    while True:
+        end = data.find(b"\n", place)
+        if end < 0:
+            return len(data)
+        quotes += data.count(b'"', place, end)
+        if quotes % 2 == 0:
+            return end + 1
+        place = end + 1
+
+
+def _infer(head: bytes, whole: bool, block: Block, delimiter: str) -> pa.Schema:
+    """Return the types of the records at the head of a file; the last one there may be torn and is left out."""
+    if not whole:
+        cut = head.rfind(b"\n") + 1
+        while cut and head.count(b'"', 0, cut) % 2:
+            cut = head.rfind(b"\n", 0, cut - 1) + 1
+        head = head[:cut]
+    names = list(block.header)
+    try:
+        return _parse(head, block, delimiter, {}, names).schema
+    except pa.ArrowInvalid as error:
+        problem = error
+    if not whole:
+        # Irregular quotes may have torn the last record of the head: only the whole file tells.
+        try:
+            return _parse(_bytes(block), block, delimiter, {}, names).schema
+        except pa.ArrowInvalid as error:
+            problem = error
+    where = block.store.url(block.path)
+    raise InputError(f"{where}: {problem}; is {delimiter!r} its delimiter, and are quotes closed?") from problem
+
+
+def _cut(
+    store: Store,
+    path: str,
+    compression: str | None,
+    size: int,
+    header: tuple[str, ...],
+    body: int,
+    delimiter: str,
+) -> tuple[list[Block], str | None]:
+    """Cut a file into blocks of whole records; None or why it was not cut."""
+    target = config.get_bytes("files.csv-block-size")
+    rest = Block(store, path, compression, body, None, header)
+    if compression is not None:
+        return [rest], f"{store.url(path)}: is compressed, so it is read whole by one task"
+    if size - body <= target:
+        return [replace(rest, stop=size)], None
+    with store.open(path) as file:
+        places = find_cuts(file, body, target, delimiter)
+    if places is None:
+        return [rest], f"{store.url(path)}: has quotes inside fields, so it is read whole by one task"
+    edges = [body, *places, size]
+    return [replace(rest, start=a, stop=b) for a, b in pairwise(edges) if b > a], None
+
+
+def find_cuts(file: IO[bytes], start: int, target: int, delimiter: str = ",") -> list[int] | None:
+    """Find ends of records about `target` bytes apart.
+
+    Parameters
+    ----------
+    file
+        Its bytes from `start` on are looked through once.
+    start
+        Where the first record begins.
+    target
+        The least distance of two cuts.
+    delimiter
+        Between two fields.
+
+    Returns
+    -------
+    list of int or None
+        Positions after a line end that is outside quotes; None where a quote is irregular.
+    """
+    cuts: list[int] = []
+    wanted = start + target
+    quotes = 0
+    for place, chunk, before, after in _chunks(file, start):
+        bytes_ = np.frombuffer(chunk, np.uint8)
+        marks = np.flatnonzero(bytes_ == ord('"'))
+        if len(marks) and not _regular(bytes_, marks, quotes, before, after, delimiter):
+            return None
+        if place + len(chunk) > wanted:
+            ends = np.flatnonzero(bytes_ == ord("\n"))
+            outside = (quotes + np.searchsorted(marks, ends)) % 2 == 0
+            for end in ends[outside].tolist():
+                if place + end + 1 >= wanted:
+                    cuts.append(place + end + 1)
+                    wanted = cuts[-1] + target
+        quotes += len(marks)
+    return cuts
+
+
+def _chunks(file: IO[bytes], start: int) -> Iterator[tuple[int, bytes, int, int]]:
+    """Yield (position, bytes, byte before them, byte after them); a line end stands for the ends of the file."""
+    file.seek(start)
+    place, before = start, ord("\n")
+    chunk = file.read(_CHUNK)
+    while chunk:
+        following = file.read(_CHUNK)
+        yield place, chunk, before, following[0] if following else ord("\n")
+        place, before, chunk = place + len(chunk), chunk[-1], following
+
+
+def _regular(
+    data: npt.NDArray[np.uint8], marks: npt.NDArray[np.intp], quotes: int, before: int, after: int, delimiter: str
+) -> bool:
+    """Whether the quotes at `marks` open and close fields, given how many there were before."""
+    opening = (quotes + np.arange(len(marks))) % 2 == 0
+    padded = np.concatenate([[before], data, [after]])
+    left, right = padded[marks], padded[marks + 2]
+    ends = [ord(delimiter), ord("\n"), ord("\r"), ord('"')]
+    return bool(np.isin(left[opening], ends).all() and np.isin(right[~opening], ends).all())

@@ -1,0 +1,400 @@
+"""Parquet in and out.
+
+A scan reads footers only: it knows every row count, so the pieces are known before a row is read. Files may differ in
+columns that are all null, in string layouts and in zero-row files; any other difference is refused with the names of
+both files. Folders named ``key=value`` give columns (hive). Written parts say by which columns they are sorted only
+when the caller has checked that they are.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import Any, cast
+from urllib.parse import unquote
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from distsort import config
+from distsort.errors import InputError
+from distsort.io.commit import whole_file
+from distsort.io.source import Source, conform, join_neighbours, require_columns, travelling
+from distsort.io.storage import Store
+from distsort.order import Order
+
+_NULL_FOLDER = "__HIVE_DEFAULT_PARTITION__"
+
+
+@dataclass(frozen=True)
+class Groups:
+    """Some row groups of one file.
+
+    Attributes
+    ----------
+    store, path
+        The file.
+    groups
+        Numbers of the row groups, ascending.
+    folders
+        (name, value) of the hive folders above it.
+    """
+
+    store: Store
+    path: str
+    groups: tuple[int, ...]
+    folders: tuple[tuple[str, Any], ...]
+
+
+Piece = tuple[Groups, ...]
+
+
+@dataclass(frozen=True)
+class Reader:
+    """Reads pieces; the only thing that tasks need."""
+
+    schema: pa.Schema
+    categories: dict[str, pa.Array]
+
+    def __call__(self, piece: Piece) -> pa.Table:
+        """Return the rows of a piece with the columns of the scan."""
+        if not piece:
+            return conform(self.schema.empty_table(), self.schema, self.categories)
+        return pa.concat_tables([self._read(groups) for groups in piece])
+
+    def _read(self, unit: Groups) -> pa.Table:
+        where = unit.store.url(unit.path)
+        try:
+            with unit.store.open(unit.path) as file, pq.ParquetFile(file) as parquet:
+                inside = set(parquet.schema_arrow.names)
+                names = [name for name in self.schema.names if name in inside]
+                table = parquet.read_row_groups(list(unit.groups), columns=names, use_threads=False)
+        except (pa.ArrowException, OSError) as error:
+            raise InputError(f"{where}: cannot be read ({error}); is the file whole?") from error
+        for name, value in unit.folders:
+            if name in self.schema.names and name not in inside:
+                kind = self.schema.field(name).type
+                table = table.append_column(name, pa.repeat(pa.scalar(value, kind), table.num_rows))
+        return conform(table, self.schema, self.categories)
+
+
+def scan(
+    files: Sequence[tuple[Store, str, str]],
+    *,
+    columns: Sequence[str] | None = None,
+    keys: Sequence[str] = (),
+    part_size: int | None = None,
+) -> Source:
+    """Look at the footers of Parquet files.
+
+    Parameters
+    ----------
+    files
+        (store, path, root) as `storage.expand` gives them.
+    columns
+        The columns to read; all if None. The keys are read in any case.
+    keys
+        The sort keys: a key with categories keeps their order.
+    part_size
+        Aim for the size of one piece in memory, in bytes; the configured one if None.
+
+    Raises
+    ------
+    InputError
+        A file is not Parquet, schemas disagree, or a column is missing.
+    """
+    footers = [_footer(store, path) for store, path, _ in files]
+    folders = _folder_values([(path, root) for _, path, root in files])
+    where = files[0][0].url(files[0][2] if len(files) > 1 else files[0][1])
+    whole = _unify(
+        [
+            (store.url(path), footer.schema.to_arrow_schema(), footer.num_rows)
+            for (store, path, _), footer in zip(files, footers, strict=True)
+        ]
+    )
+    for name, kind in _folder_types(folders).items():
+        if name not in whole.names:
+            whole = whole.append(pa.field(name, kind))
+    if len(set(whole.names)) < len(whole.names):
+        twice = next(name for name in whole.names if whole.names.count(name) > 1)
+        raise InputError(f"{where}: column {twice!r} is there twice: rename one of them")
+    require_columns(keys, whole.names, "key", where)
+    require_columns(columns or (), whole.names, "column", where)
+    if columns is not None:
+        chosen = [*columns, *(key for key in keys if key not in columns)]
+        whole = pa.schema([whole.field(name) for name in chosen], metadata=whole.metadata)
+    whole = whole.with_metadata(_without_range_index(whole))
+
+    categories, notes = _categories(files, whole, keys)
+    schema = pa.schema([travelling(field, field.name in categories) for field in whole])
+    written = pa.schema(
+        [_written(field, schema.field(field.name), len(files)) for field in whole], metadata=whole.metadata
+    )
+    units, sizes = [], []
+    for (store, path, _), footer, values in zip(files, footers, folders, strict=True):
+        for number in range(footer.num_row_groups):
+            group = footer.row_group(number)
+            if group.num_rows:
+                units.append(Groups(store, path, (number,), tuple(values.items())))
+                sizes.append(_size(group, schema))
+    target = config.get_bytes("files.part-size") if part_size is None else part_size
+    groups = join_neighbours(units, sizes, target, config.get("files.minimum-partitions"))
+    pieces = tuple(_joined(group) for group in groups) or ((),)
+    return Source(
+        "parquet",
+        pieces,
+        Reader(schema, categories),
+        schema,
+        written,
+        categories,
+        sum(footer.num_rows for footer in footers),
+        sum(sizes),
+        sum(store.size(path) for store, path, _ in files),
+        len(files),
+        tuple(notes),
+    )
+
+
+def _footer(store: Store, path: str) -> Any:
+    try:
+        with store.open(path) as file:
+            return pq.read_metadata(file)
+    except (pa.ArrowException, OSError) as error:
+        raise InputError(
+            f"{store.url(path)}: is not a whole Parquet file ({error}); name only Parquet files, or say --format"
+        ) from error
+
+
+def _unify(schemas: Sequence[tuple[str, pa.Schema, int]]) -> pa.Schema:
+    """Return one schema for files that agree but for null columns; zero-row files only fill in null types."""
+    filled = [entry for entry in schemas if entry[2]] or list(schemas[:1])
+    first, whole, _ = filled[0]
+    for path, schema, _ in filled[1:]:
+        for name in (*whole.names, *schema.names):
+            for other, names in ((path, schema.names), (first, whole.names)):
+                if name not in names:
+                    raise InputError(f"{other}: column {name!r} is missing, but other files have it")
+        for place, field in enumerate(whole):
+            kind = _common(field.type, schema.field(field.name).type)
+            if kind is None:
+                raise InputError(
+                    f"column {field.name!r} is {field.type} in {first} but {schema.field(field.name).type} in "
+                    f"{path}: write both with one type"
+                )
+            if kind != field.type:
+                whole = whole.set(place, field.with_type(kind).with_nullable(True))
+    for _, schema, rows in schemas:
+        for place, field in enumerate(whole):
+            if not rows and pa.types.is_null(field.type) and field.name in schema.names:
+                whole = whole.set(place, field.with_type(schema.field(field.name).type))
+    return whole
+
+
+def _common(a: pa.DataType, b: pa.DataType) -> pa.DataType | None:
+    """Return the type that holds both without changing a value, or None."""
+    if a == b or pa.types.is_null(b):
+        return a
+    if pa.types.is_null(a):
+        return b
+    a, b = (kind.value_type if pa.types.is_dictionary(kind) else kind for kind in (a, b))
+    if a == b:
+        return a
+    for tests, large in (
+        ((pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view), pa.large_string()),
+        ((pa.types.is_binary, pa.types.is_large_binary, pa.types.is_binary_view), pa.large_binary()),
+    ):
+        if any(test(a) for test in tests) and any(test(b) for test in tests):
+            return large
+    try:
+        return pa.unify_schemas([pa.schema({"c": a}), pa.schema({"c": b})]).field("c").type
+    except pa.ArrowTypeError:
+        return None
+
+
+def _folder_values(paths: Sequence[tuple[str, str]]) -> list[dict[str, Any]]:
+    """Return the hive values of each file; whole numbers become int where every file has one."""
+    texts: list[dict[str, Any]] = []
+    for path, root in paths:
+        below = path[len(root) :] if path.startswith(root) else path
+        words = [word.partition("=") for word in PurePosixPath(below).parts[:-1] if "=" in word]
+        texts.append({unquote(name): None if text == _NULL_FOLDER else unquote(text) for name, _, text in words})
+    for name in {name for values in texts for name in values}:
+        present = [values[name] for values in texts if values.get(name) is not None]
+        if present and all(_is_whole(text) for text in present):
+            for values in texts:
+                if values.get(name) is not None:
+                    values[name] = int(values[name])
+    return texts
+
+
+def _is_whole(text: str) -> bool:
+    """Whether a text is how int64 is written, so that nothing is lost by reading it as a number."""
+    return text.removeprefix("-").isdigit() and text == str(int(text)) and -(2**63) <= int(text) < 2**63
+
+
+def _folder_types(folders: Sequence[dict[str, Any]]) -> dict[str, pa.DataType]:
+    kinds: dict[str, pa.DataType] = {}
+    for values in folders:
+        for name, value in values.items():
+            if value is not None:
+                kinds[name] = pa.int64() if isinstance(value, int) else pa.string()
+            else:
+                kinds.setdefault(name, pa.string())
+    return kinds
+
+
+def _without_range_index(schema: pa.Schema) -> dict[bytes, bytes]:
+    """Return the metadata without the row labels that pandas keeps as a range: parts have new ones."""
+    metadata = dict(schema.metadata or {})
+    if b"pandas" in metadata:
+        pandas = json.loads(metadata[b"pandas"])
+        labels = [name for name in pandas.get("index_columns", []) if name in schema.names]
+        pandas["index_columns"] = labels
+        pandas["columns"] = [
+            column
+            for column in pandas.get("columns", [])
+            if (column.get("field_name") or column.get("name")) in schema.names
+        ]
+        metadata[b"pandas"] = json.dumps(pandas).encode()
+    metadata.pop(b"ARROW:schema", None)
+    return metadata
+
+
+def _categories(
+    files: Sequence[tuple[Store, str, str]], schema: pa.Schema, keys: Sequence[str]
+) -> tuple[dict[str, pa.Array], list[str]]:
+    """Return the category order of the keys that have one: pandas' categoricals and ordered dictionaries."""
+    described = json.loads((schema.metadata or {}).get(b"pandas", b"{}")).get("columns", [])
+    pandas = {column.get("field_name") for column in described if column.get("pandas_type") == "categorical"}
+    found: dict[str, pa.Array] = {}
+    notes = []
+    for name in keys:
+        kind = schema.field(name).type
+        if not pa.types.is_dictionary(kind) or not (kind.ordered or name in pandas):
+            continue
+        sets = []
+        for store, path, _ in files:
+            with store.open(path) as file, pq.ParquetFile(file) as parquet:
+                if parquet.metadata.num_rows:
+                    sets += [chunk.dictionary for chunk in parquet.read_row_group(0, columns=[name])[name].chunks]
+        if sets and all(values.equals(sets[0]) for values in sets):
+            found[name] = sets[0]
+        elif sets and kind.ordered:
+            raise InputError(f"key {name!r}: the files order its categories differently: write them with one set")
+        elif sets:
+            notes.append(f"key {name!r}: the files have different categories, so its values are sorted as values")
+    return found, notes
+
+
+def _written(field: pa.Field, travels: pa.Field, files: int) -> pa.Field:
+    """Return a field as it is written: a dictionary again, with codes wide enough for the values of all files."""
+    kind = field.type
+    if pa.types.is_dictionary(kind):
+        if pa.types.is_dictionary(travels.type):
+            return travels
+        value = travels.type
+        return field.with_type(pa.dictionary(pa.int32(), value) if _encodable(value) else value)
+    return travels
+
+
+def _encodable(kind: pa.DataType) -> bool:
+    return not pa.types.is_nested(kind)
+
+
+def _size(group: Any, schema: pa.Schema) -> int:
+    """Estimate the bytes of a row group in memory: fixed widths are known, texts are at least as large as stored."""
+    stored: dict[str, int] = {}
+    for number in range(group.num_columns):
+        column = group.column(number)
+        top = column.path_in_schema
+        top = top if top in schema.names else top.split(".")[0]
+        stored[top] = stored.get(top, 0) + column.total_uncompressed_size
+    total = 0
+    for field in schema:
+        try:
+            total += group.num_rows * max(1, field.type.bit_width // 8)
+        except ValueError:
+            total += max(stored.get(field.name, 0), 8 * group.num_rows)
+    return total
+
+
+def _joined(units: Sequence[Groups]) -> Piece:
+    """Join the row groups of one file, so that it is opened once."""
+    joined: list[Groups] = []
+    for unit in units:
+        last = joined[-1] if joined else None
+        if last is not None and (last.store, last.path) == (unit.store, unit.path):
+            joined[-1] = Groups(last.store, last.path, last.groups + unit.groups, last.folders)
+        else:
+            joined.append(unit)
+    return tuple(joined)
+
+
+def write_part(store: Store, path: str, table: pa.Table, sorted_by: Order | None) -> int:
+    """Write one part; it gets its name when it is whole, and its footer is read back.
+
+    Parameters
+    ----------
+    store, path
+        Where.
+    table
+        Its rows.
+    sorted_by
+        The order that the caller has checked the rows to have; it is told to readers as far as Parquet can say it.
+
+    Returns
+    -------
+    int
+        Bytes written.
+    """
+    claims = [] if sorted_by is None else sorting_columns(table, sorted_by)
+    with whole_file(store, path) as file:
+        pq.write_table(
+            table,
+            file,
+            compression=config.get("files.compression"),
+            row_group_size=config.get("files.row-group-rows"),
+            sorting_columns=claims or None,
+        )
+    with store.open(path) as file:
+        rows = pq.read_metadata(file).num_rows
+    if rows != table.num_rows:
+        raise OSError(f"{store.url(path)}: {table.num_rows} rows were written, but it holds {rows}")
+    return store.size(path)
+
+
+def sorting_columns(table: pa.Table, order: Order) -> list[Any]:
+    """Return what Parquet can truly say about the order of a table: the longest such prefix of the keys.
+
+    Parquet knows columns by the number of their leaf, orders values not categories, and has no place for NaN.
+    """
+    claims: list[Any] = []
+    leaves = {}
+    count = 0
+    for field in table.schema:
+        leaves[field.name] = count
+        count += _leaves(field.type)
+    for key in order.keys:
+        name = cast(str, key.name)
+        if name not in leaves:
+            break
+        kind = table.schema.field(name).type
+        if pa.types.is_nested(kind) or (pa.types.is_dictionary(kind) and kind.ordered):
+            break
+        if pa.types.is_floating(kind) and pc.any(pc.is_nan(table[name])).as_py():
+            break
+        claims.append(pq.SortingColumn(leaves[name], key.descending, key.nulls_first))
+    return claims
+
+
+def _leaves(kind: pa.DataType) -> int:
+    if pa.types.is_struct(kind):
+        return sum(_leaves(kind.field(i).type) for i in range(kind.num_fields))
+    if pa.types.is_map(kind):
+        return _leaves(kind.key_type) + _leaves(kind.item_type)
+    if pa.types.is_nested(kind):
+        return _leaves(kind.value_type)
+    return 1
