@@ -233,8 +233,7 @@ def _sort_flat(x: Any, spec: Spec, npartitions: int | None, exchange: str | None
 
 
 def _result_type(x: Any, spec: Spec) -> dict[str, Any]:
-    meta = x._meta
-    return {"meta": meta if spec.what == "values" else meta.astype(np.intp)}
+    return {"meta": x._meta if spec.what == "values" else np.empty_like(x._meta, dtype=np.intp)}
 
 
 def _sort_lines(x: Any, axis: int, spec: Spec) -> Any:

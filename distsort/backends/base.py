@@ -1,4 +1,4 @@
-"""What every backend can do. Four verbs; everything else about rows is in `distsort.blocks`."""
+"""What every backend can do. A few verbs; everything else about rows is in `distsort.blocks`."""
 
 from __future__ import annotations
 
@@ -81,4 +81,12 @@ class Backend(Protocol):
 
     def merge(self, runs: Sequence[Array], descending: bool) -> Array:
         """Merge arrays that `sort` made into the array that `sort` makes of their concatenation."""
+        ...
+
+    def sort_lines(self, values: Array, descending: bool) -> Array:
+        """Return a 2-D array, shape (lines, n), with each row sorted as `sort` does."""
+        ...
+
+    def argsort_lines(self, values: Array, descending: bool) -> Index:
+        """Return the stable order of each row of a 2-D array: integers, shape (lines, n)."""
         ...

@@ -29,6 +29,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from distsort.backends import numpy_lines
 from distsort.keys import Codes, encode
 from distsort.keys_codes import BLOCK, Plain, UIntArray, lay_word
 from distsort.order import Order, array_order
@@ -89,6 +90,14 @@ class NumpyBackend:
             return self.sort(whole, descending)
         bounds = np.cumsum([0, *map(len, runs)])
         return whole.take(self.merge_order((whole,), bounds, array_order(descending)))
+
+    def sort_lines(self, values: Array, descending: bool) -> Array:
+        """See `Backend.sort_lines`."""
+        return numpy_lines.sort_lines(values, descending, self.argsort)
+
+    def argsort_lines(self, values: Array, descending: bool) -> Index:
+        """See `Backend.argsort_lines`."""
+        return numpy_lines.argsort_lines(values, descending, self.argsort)
 
 
 def _sort_floats(values: Array, descending: bool) -> Array:
