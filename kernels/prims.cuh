@@ -88,6 +88,25 @@ DEVICE u32 not_unless(u32 bits, bool p) {
     asm("{\n .reg .pred q;\n setp.eq.u32 q, %1, 0;\n @q mad.lo.u32 %0, %0, -1, -1;\n}" : "+r"(bits) : "r"(u32(p)));
     return bits;
 }
+/// The lanes of the warp that hold the same byte as this one: one ballot for each bit, complemented by the lanes without
+/// it. `all` must be warp_ballot(true), made once outside the loop: the complement is then a multiply-add, all * x + all,
+/// which the compiler cannot turn back into work for the logic unit, busy with the rest.
+DEVICE u32 match_byte(u32 d, u32 all) {
+    u32 same[8], peers;
+#pragma unroll
+    for (u32 b = 0; b < 8; ++b)
+        asm volatile(
+            "{\n .reg .pred p;\n .reg .u32 t;\n and.b32 t, %1, %3;\n setp.ne.u32 p, t, 0;\n"
+            " vote.sync.ballot.b32 %0, p, 0xffffffff;\n @!p mad.lo.u32 %0, %0, %2, %2;\n}"
+            : "=r"(same[b])
+            : "r"(d), "r"(all), "r"(1u << b));
+    asm("{\n .reg .u32 t, u;\n lop3.b32 t, %1, %2, %3, 0x80;\n lop3.b32 u, %4, %5, %6, 0x80;\n"
+        " lop3.b32 t, t, %7, %8, 0x80;\n and.b32 %0, t, u;\n}"
+        : "=r"(peers)
+        : "r"(same[0]), "r"(same[1]), "r"(same[2]), "r"(same[3]), "r"(same[4]), "r"(same[5]), "r"(same[6]),
+          "r"(same[7]));
+    return peers;
+}
 /// The same value, but the compiler forgets what it knew of it: stops it from keeping a derived value alive.
 DEVICE u32 opaque(u32 x) { asm volatile("" : "+r"(x)); return x; }
 DEVICE u64 opaque(u64 x) { asm volatile("" : "+l"(x)); return x; }
@@ -205,6 +224,7 @@ inline u32 byte_perm(u32 x, u32 y, u32 selector) {
     return r;
 }
 inline u32 not_unless(u32 bits, bool p) { return p ? bits : ~bits; }
+inline u32 match_byte(u32 d, u32, WHERE) { return u32(emu::collective(emu::MATCH, FULL_WARP, d & 255, 0, loc)); }
 inline u32 opaque(u32 x) { return x; }
 inline u64 opaque(u64 x) { return x; }
 

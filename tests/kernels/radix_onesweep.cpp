@@ -1,0 +1,82 @@
+// Drivers of the single-pass radix sort: what distsort/backends/cupy_radix.py does, with small tiles.
+#include "radix_onesweep.cu"
+
+#include <vector>
+
+namespace {
+
+constexpr u32 THREADS = 256, ITEMS = 4, TILE = THREADS * ITEMS;
+
+u32 aligned(u64 n) { return u32((n + 15) / 16 * 16); }
+
+/// Carves no more than a launch gives, so the sizes here hold kernels/policy.py to the kernel's carving as well.
+u32 pass_shared(u32 word, u32 payload, u32 count) {
+    return aligned(u64(TILE) * word) + (payload ? aligned(u64(TILE) * payload) : 16) + THREADS / WARP * RADIX * 4 + RADIX * count +
+           aligned(THREADS / WARP * 4) + 16;
+}
+
+template <class Src, class Key, class Val, class Count, u32 MODE, bool SQUEEZE>
+void sort(Job job) {
+    constexpr bool PACKED = MODE != KEYS && sizeof(Val) == 1;
+    constexpr bool UNIFY = MODE == ARGSORT || MODE == ARGSORT_BY;
+    using Word = typename Choose<PACKED, u64, Key>::Type;
+    const u64 n = job.n;
+    const u32 tiles = u32((n + TILE - 1) / TILE), grid = 3;
+    Control control = {};
+    std::vector<u64> bins(sizeof(Key) * RADIX), specials(2 * grid);
+    std::vector<Count> status(u64(WINDOW + tiles) * RADIX);
+    std::vector<Word> words[2] = {std::vector<Word>(n), std::vector<Word>(n)};
+    std::vector<Val> payload[2] = {std::vector<Val>(n), std::vector<Val>(n)};
+    job.control = &control;
+    job.bins = bins.data();
+    job.specials = specials.data();
+    job.status = status.data();
+    for (int b = 0; b < 2; ++b) {
+        job.words[b] = words[b].data();
+        job.payload[b] = payload[b].data();
+    }
+    const u32 columns = 8, counting = sizeof(Key) * RADIX * columns * 4 + THREADS / WARP * 8 + aligned(sizeof(Key) * 4 + 4);
+    emu::launch(radix_histogram<THREADS, columns, Src, Key, UNIFY, SQUEEZE>, grid, THREADS, counting, job);
+    const u32 shared = pass_shared(sizeof(Word), sizeof(Val) > 1 ? sizeof(Val) : 0, sizeof(Count));
+    for (u32 pass = 0; pass < sizeof(Key); ++pass) {
+        auto kernel = pass ? radix_pass<THREADS, ITEMS, 1, Src, Key, Val, Count, MODE, false, SQUEEZE>
+                           : radix_pass<THREADS, ITEMS, 1, Src, Key, Val, Count, MODE, true, SQUEEZE>;
+        emu::launch(kernel, tiles, THREADS, shared, job, pass);
+    }
+    if constexpr (MODE == KEYS && sizeof(Src) > 1) emu::launch(radix_repair<THREADS, Src>, grid, THREADS, 0, job);
+}
+
+}  // namespace
+
+#define SORT_DRIVER(name, ...)                                                                                          \
+    DRIVER name(const void* keys, const void* values, void* out_keys, void* out_values, i64 n, \
+                                   i64 index_bytes, const u64* numbers) {                                          \
+        return emu::guard([&] {                                                                                    \
+            Job job = {};                                                                                          \
+            job.n = u64(n), job.keys = keys, job.values = values;                                                  \
+            job.out_keys = out_keys, job.out_values = out_values, job.index_bytes = u32(index_bytes);              \
+            job.codec = {numbers[0], numbers[1], numbers[2], numbers[3], numbers[4]};                              \
+            for (int j = 0; j < 4; ++j) job.squeeze.mask[j] = numbers[5 + j], job.squeeze.shift[j] = u32(numbers[9 + j]); \
+            job.squeeze.constant = numbers[13];                                                                    \
+            sort<__VA_ARGS__>(job);                                                                                \
+        });                                                                                                        \
+    }
+
+SORT_DRIVER(sort_1, u8, u8, None, u32, KEYS, false)
+SORT_DRIVER(sort_2, u16, u16, None, u32, KEYS, false)
+SORT_DRIVER(sort_4, u32, u32, None, u32, KEYS, false)
+SORT_DRIVER(sort_4_wide, u32, u32, None, u64, KEYS, false)
+SORT_DRIVER(sort_8, u64, u64, None, u32, KEYS, false)
+SORT_DRIVER(sort_8_squeezed, u64, u32, None, u32, KEYS, true)
+SORT_DRIVER(argsort_1, u8, u8, None, u32, ARGSORT, false)
+SORT_DRIVER(argsort_2_wide, u16, u16, None, u64, ARGSORT, false)
+SORT_DRIVER(argsort_4, u32, u32, None, u32, ARGSORT, false)
+SORT_DRIVER(argsort_8, u64, u64, u32, u32, ARGSORT, false)
+SORT_DRIVER(argsort_8_squeezed, u64, u32, None, u32, ARGSORT, true)
+SORT_DRIVER(argsort_8_wide, u64, u64, u64, u64, ARGSORT, false)
+SORT_DRIVER(argsort_by_4, u32, u32, None, u32, ARGSORT_BY, false)
+SORT_DRIVER(argsort_by_8, u64, u64, u32, u32, ARGSORT_BY, false)
+SORT_DRIVER(pairs_4_4, u32, u32, None, u32, PAIRS, false)
+SORT_DRIVER(pairs_8_4, u64, u64, u32, u32, PAIRS, false)
+SORT_DRIVER(pairs_8_8, u64, u64, u64, u32, PAIRS, false)
+SORT_DRIVER(pairs_4_8, u32, u32, u64, u32, PAIRS, false)
