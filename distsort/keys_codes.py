@@ -84,7 +84,8 @@ class Low:
     def read(self, rows: IntArray | None) -> UIntArray:
         """See `Field`."""
         values = self.field.read(rows)
-        return values & values.dtype.type((1 << self.bits) - 1)
+        low: UIntArray = values & values.dtype.type((1 << self.bits) - 1)
+        return low
 
 
 @dataclass(frozen=True)

@@ -57,7 +57,7 @@ def integer_fields(values: Array, null: Mask | None, key: Key, own: bool = False
     out = unsigned if own and unsigned.dtype == kind else np.empty(n, kind)
     pivot = unsigned.dtype.type((highest if key.descending else lowest) % (1 << 8 * unsigned.itemsize))
     shift = kind(null is not None and key.nulls_first and not apart)
-    code = kind(0 if apart or key.nulls_first else (span + 1) % (1 << 64))
+    code = kind(0 if null is None or apart or key.nulls_first else span + 1)
     for start in range(0, n, BLOCK):
         part = unsigned[start : start + BLOCK]
         made = (pivot - part if key.descending else part - pivot).astype(kind, copy=False)

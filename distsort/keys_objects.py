@@ -54,7 +54,10 @@ def normalise(values: Objects, key: Key) -> tuple[Any, Mask | None]:
     KeyTypeError
         The objects have no order.
     """
-    null: Mask | None = pd.isna(values)
+    try:
+        null: Mask | None = pd.isna(values)
+    except decimal.InvalidOperation as error:  # a signalling NaN
+        refuse(key, {decimal.Decimal}, error)
     if null is None or not null.any():
         null = None
     valid = values if null is None else values[~null]

@@ -75,9 +75,9 @@ class Text:
 
     def _word(self, w: int, part: Any) -> npt.NDArray[np.uint64]:
         begin = WORD_BYTES * w
-        where = self._starts[part].astype(np.int64, copy=False) + begin
+        where = self._starts[part] + begin
         late = np.maximum(where - self._last, 0)
-        found = self._windows[where - late].view(">u8").astype(np.uint64)
+        found: npt.NDArray[np.uint64] = self._windows[where - late].view(">u8").astype(np.uint64)
         if late.any():
             # Too close to the end of the buffer to read eight bytes: read earlier ones and push them out.
             gone = np.minimum(late, WORD_BYTES)
@@ -132,11 +132,11 @@ def from_arrow(array: Any, null: npt.NDArray[np.bool_] | None) -> Text:
     _, offsets_buffer, data_buffer = array.buffers()
     if not n or offsets_buffer is None:
         return Text(np.zeros(0, np.uint8), np.zeros(n, np.int64), np.zeros(n, np.int64))
-    offsets = np.frombuffer(offsets_buffer, np.int64, count=n + 1, offset=8 * array.offset)
+    offsets: npt.NDArray[np.int64] = np.frombuffer(offsets_buffer, np.int64, count=n + 1, offset=8 * array.offset)
     first, last = int(offsets[0]), int(offsets[-1])
     data = np.frombuffer(data_buffer, np.uint8)[first:last] if data_buffer is not None else np.zeros(0, np.uint8)
     starts = offsets[:-1] if not first else offsets[:-1] - first
-    lengths = np.diff(offsets).astype(np.int32 if last - first < 1 << 31 else np.int64)
+    lengths: IntArray = np.diff(offsets).astype(np.int32 if last - first < 1 << 31 else np.int64)
     if null is not None:
         lengths[null] = 0
     return Text(data, starts, lengths)
