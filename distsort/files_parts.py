@@ -45,12 +45,22 @@ class Tally:
         Sum of the row hashes modulo 2**64.
     """
 
-    rows: int
-    nbytes: int
-    checksum: int
+    rows: int = 0
+    nbytes: int = 0
+    checksum: int = 0
 
     def __add__(self, other: Tally) -> Tally:
-        return Tally(self.rows + other.rows, self.nbytes + other.nbytes, (self.checksum + other.checksum) % 2**64)
+        total = (self.checksum + other.checksum) % 2**64
+        return Tally(self.rows + other.rows, self.nbytes + other.nbytes, total)
+
+
+@dataclass(frozen=True)
+class Read:
+    """What a read task says of its piece: its tally, and when it began and ended (time.time())."""
+
+    tally: Tally
+    start: float
+    stop: float
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ import os
 import re
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import IO, Any
 
 from distsort.errors import OptionError, OutputError
@@ -149,7 +149,9 @@ class Stage:
                 self.store.rename(old, self.target)
             raise
         if moved_old:
-            self.store.remove(old)
+            # The new output stands: what cannot be removed now, the next job to this place removes.
+            with suppress(OSError):
+                self.store.remove(old)
 
     def _lock(self, path: str) -> bool:
         if not self.store.local:

@@ -76,7 +76,8 @@ class Source:
 
 def to_frame(table: pa.Table) -> pd.DataFrame:
     """Return a table that was read as the frame that travels; columns are shared, not copied."""
-    return table.to_pandas(types_mapper=_arrow_dtype, ignore_metadata=True)
+    frame: pd.DataFrame = table.to_pandas(types_mapper=_arrow_dtype, ignore_metadata=True)
+    return frame
 
 
 def to_table(frame: pd.DataFrame, written: pa.Schema) -> pa.Table:
