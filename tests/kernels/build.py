@@ -26,10 +26,8 @@ KERNELS = HERE.parent.parent / "kernels"
 COMPILER = shutil.which("g++")
 CACHE = Path(tempfile.gettempdir()) / f"distsort-kernels-{os.getuid()}"
 
-FLAGS = (
-    "-std=c++20 -O1 -g -fPIC -fvisibility=hidden -fno-gnu-unique -fno-strict-aliasing -Wall -Wextra "
-    "-Wno-unknown-pragmas -Wno-unused-function -Werror"
-).split()
+FLAGS = ["-std=c++20", "-O1", "-g", "-fPIC", "-fvisibility=hidden", "-fno-gnu-unique", "-fno-strict-aliasing"]
+FLAGS += ["-Wall", "-Wextra", "-Wno-unknown-pragmas", "-Wno-unused-function", "-Werror"]
 KERNEL_FLAGS = {
     "plain": [],
     "asan": ["-fsanitize=address,undefined", "-fno-sanitize-recover=undefined"],

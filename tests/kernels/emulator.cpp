@@ -149,10 +149,19 @@ struct Machine {
     long polls = 0;
     Fiber* current = nullptr;
     char launch_sync = 0, end_sync = 0;
+#ifdef EMU_TSAN
+    std::vector<void*> used_fibers;
+#endif
     std::string report;
 };
 Machine* machine = nullptr;
 std::vector<char*>* stacks = nullptr;  // kept between launches: mapping them anew dominates sanitizer runs
+#ifdef EMU_TSAN
+// So are ThreadSanitizer's fibers (a megabyte each): a launch is ordered after the one before, so that hides no race.
+// Within a launch they are used once.
+constexpr size_t KEPT_FIBERS = 1536;
+std::vector<void*>* kept_fibers = nullptr;
+#endif
 std::string last_report;
 
 std::string text(const Loc& l) {
@@ -321,7 +330,10 @@ void reclaim() {
         stacks->push_back(f->stack);
         f->stack = nullptr;
 #ifdef EMU_TSAN
-        __tsan_destroy_fiber(f->context.tsan);
+        if (machine->used_fibers.size() < KEPT_FIBERS)
+            machine->used_fibers.push_back(f->context.tsan);
+        else
+            __tsan_destroy_fiber(f->context.tsan);
 #endif
     }
     machine->ended.clear();
@@ -408,7 +420,9 @@ void start_block() {
         f->context.bottom = f->stack, f->context.size = STACK;
 #endif
 #ifdef EMU_TSAN
-        f->context.tsan = __tsan_create_fiber(0);
+        if (kept_fibers->empty()) kept_fibers->push_back(__tsan_create_fiber(0));
+        f->context.tsan = kept_fibers->back();
+        kept_fibers->pop_back();
 #endif
         b->threads.push_back(f);
     }
@@ -488,6 +502,9 @@ void release_all(bool report) {
     Machine& m = *machine;
     if (!report) {
         reclaim();
+#ifdef EMU_TSAN
+        kept_fibers->insert(kept_fibers->end(), m.used_fibers.begin(), m.used_fibers.end());
+#endif
         return;
     }
     for (auto& f : m.fibers)  // their ThreadSanitizer fibers, parked in mid-call, must not be destroyed
@@ -606,6 +623,9 @@ void run(unsigned grid, unsigned threads, size_t dynamic_bytes, void (*body)(voi
     machine = &m;
     m.grid = grid, m.threads = threads, m.dynamic_bytes = dynamic_bytes, m.body = body, m.closure = closure;
     m.rng.seed(settings.seed + 1);
+#ifdef EMU_TSAN
+    if (!kept_fibers) kept_fibers = new std::vector<void*>;
+#endif
     for (unsigned b = 0; b < grid; ++b) m.waiting_blocks.push_back(grid - 1 - b);
     if (settings.block_order == 1) std::reverse(m.waiting_blocks.begin(), m.waiting_blocks.end());
     if (settings.block_order == 2) std::shuffle(m.waiting_blocks.begin(), m.waiting_blocks.end(), m.rng);
