@@ -369,7 +369,7 @@ def find_cuts(file: IO[bytes], start: int, target: int, delimiter: str = ",") ->
         marks = np.flatnonzero(bytes_ == ord('"'))
         if len(marks) and not _regular(bytes_, marks, quotes, before, after, delimiter):
             return None
-        if place + len(chunk) > wanted:
+        if place + len(chunk) >= wanted:
             ends = np.flatnonzero(bytes_ == ord("\n"))
             outside = (quotes + np.searchsorted(marks, ends)) % 2 == 0
             for end in ends[outside].tolist():
