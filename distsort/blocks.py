@@ -174,13 +174,30 @@ def _with_objects(frame: pd.DataFrame, columns: list[int]) -> pd.DataFrame:
 
 
 def concat_columns(columns: Sequence[Column]) -> Column:
-    """Put key columns one under the other: arrays, series or indexes."""
+    """Put key columns one under the other: arrays, series or indexes.
+
+    Raises
+    ------
+    InputError
+        Categorical columns whose categories or their order differ: their codes say different things.
+    """
     first = columns[0]
     if len(columns) == 1:
         return first
     if isinstance(first, np.ndarray) or library(first) == "cupy":
         return np.concatenate(columns)
+    if isinstance(first.dtype, pd.CategoricalDtype):
+        _same_categories(columns)
     return concat([pd.Series(c) if isinstance(c, pd.Index) else c for c in columns])
+
+
+def _same_categories(columns: Sequence[Column]) -> None:
+    listed = {tuple(c.dtype.categories) for c in columns if len(c)}
+    if len(listed) > 1:
+        raise InputError(
+            f"the categories of {columns[0].name!r} differ between partitions, so they have no common order: "
+            "give all the same with df[column].cat.set_categories(...), or cast the column to strings"
+        )
 
 
 def key_columns(block: Block, order: Order, key: Callable[[Any], Any] | None = None) -> tuple[Column, ...]:

@@ -160,6 +160,15 @@ def test_a_key_without_an_order_is_refused_by_name(values):
         distsort.sort_values(split(frame, 1), "odd one").compute()
 
 
+def test_categories_that_differ_between_partitions_are_refused():
+    pieces = [pd.DataFrame({"kind": pd.Categorical(v)}) for v in (["b", "c"], ["a", "b"])]
+    df = dd.from_map(lambda i: pieces[i], [0, 1], meta=pieces[0].iloc[:0])
+    with pytest.raises(InputError, match="the categories of 'kind' differ"):
+        distsort.sort_values(df, "kind").compute()
+    agreed = df.assign(kind=df.kind.cat.set_categories(["c", "b", "a"]))
+    assert whole(distsort.sort_values(agreed, "kind"))["kind"].tolist() == ["c", "b", "b", "a"]
+
+
 def test_arrow_lists_are_refused_by_name():
     frame = pd.DataFrame({"nested": pd.array([[1], [2]], dtype=pd.ArrowDtype(pa.list_(pa.int64()))), "v": range(2)})
     with pytest.raises(KeyTypeError, match="nested"):
