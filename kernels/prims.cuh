@@ -149,6 +149,44 @@ struct Vec16 {
 template <class T> DEVICE Vec16<T> load16(const T* p) { Vec16<T> r; r.bits = *reinterpret_cast<const uint4*>(p); return r; }
 template <class T> DEVICE void store16(T* p, Vec16<T> r) { *reinterpret_cast<uint4*>(p) = r.bits; }
 
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
+// --- bulk copies between global and shared memory, from sm_90 on: addresses and sizes are multiples of 16 bytes.
+// Loads report to a u64 in shared memory, `bar`: one thread calls bulk_init, all meet in block_sync; one thread calls
+// bulk_expect with the bytes of all loads of the phase; whoever reads waits for the phase (0, 1, 0, ... in turn).
+DEVICE u32 shared_address(const void* p) { return u32(__cvta_generic_to_shared(p)); }
+DEVICE void bulk_init(u64* bar) {
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(shared_address(bar)) : "memory");
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+}
+DEVICE void bulk_expect(u64* bar, u32 bytes) {
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(bar)), "r"(bytes) : "memory");
+}
+DEVICE void bulk_load(void* shared, const void* global, u32 bytes, u64* bar) {
+    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(shared_address(shared)),
+                 "l"(__cvta_generic_to_global(global)), "r"(bytes), "r"(shared_address(bar))
+                 : "memory");
+}
+DEVICE void bulk_wait(u64* bar, u32 phase) {
+    asm volatile(
+        "{\n .reg .pred done;\nagain:\n mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n @!done bra again;\n}" ::"r"(
+            shared_address(bar)),
+        "r"(phase)
+        : "memory");
+}
+/// Makes this thread's stores to shared memory visible to bulk_store; every writer calls it, then block_sync.
+DEVICE void bulk_fence() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+DEVICE void bulk_store(void* global, const void* shared, u32 bytes) {
+    asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(__cvta_generic_to_global(global)),
+                 "r"(shared_address(shared)), "r"(bytes)
+                 : "memory");
+}
+/// Waits until this thread's bulk stores have read shared memory; before it, the block must not end or overwrite it.
+DEVICE void bulk_store_wait() {
+    asm volatile("cp.async.bulk.commit_group;" ::: "memory");
+    asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
+}
+#endif
+
 #else  // --------------------------------------------------------------------------------------- host twin
 
 #include <type_traits>
@@ -270,6 +308,14 @@ template <class T> void store16(T* p, const Vec16<T>& r, WHERE) {
     emu::check_aligned(p, 16, loc);
     for (u32 k = 0; k < r.N; ++k) p[k] = r.v[k];
 }
+
+inline void bulk_init(u64* bar) { emu::bulk_init(bar); }
+inline void bulk_expect(u64* bar, u32 bytes, WHERE) { emu::bulk_expect(bar, bytes, loc); }
+inline void bulk_load(void* shared, const void* global, u32 bytes, u64* bar, WHERE) { emu::bulk_load(shared, global, bytes, bar, loc); }
+inline void bulk_wait(u64* bar, u32 phase, WHERE) { emu::bulk_wait(bar, phase, loc); }
+inline void bulk_fence() {}
+inline void bulk_store(void* global, const void* shared, u32 bytes, WHERE) { emu::bulk_store(global, shared, bytes, loc); }
+inline void bulk_store_wait() { emu::bulk_store_wait(); }
 
 #undef WHERE
 #undef WARP_ARGS

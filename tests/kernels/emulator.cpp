@@ -94,6 +94,13 @@ struct Context {
 #endif
 };
 
+struct Copy {
+    void* to;
+    const void* from;
+    unsigned bytes;
+    void run() const { std::memcpy(to, from, bytes); }
+};
+
 struct Fiber : Coordinates {
     Context context;
     char* stack = nullptr;
@@ -103,6 +110,13 @@ struct Fiber : Coordinates {
     unsigned argument = 0;
     const char* waits = nullptr;  // for what, while parked
     Loc where;
+    std::vector<Copy> stores;
+};
+
+struct BulkBarrier {
+    std::vector<Copy> loads;
+    unsigned long bytes = 0, expected = 0, phases = 0;
+    char sync = 0;
 };
 
 struct Group {  // threads that meet at one barrier or collective
@@ -129,6 +143,7 @@ struct Block {
     std::vector<std::vector<std::unique_ptr<Group>>> warps;
     std::map<const void*, Memory> arrays;
     std::map<unsigned, Memory> carved;
+    std::map<const void*, BulkBarrier> bulk;
     Memory dynamic;
     char done = 0;
 };
@@ -589,6 +604,73 @@ void poll(Loc loc) {
 void check_aligned(const void* p, size_t n, Loc loc) {
     Quiet quiet;
     if (reinterpret_cast<uintptr_t>(p) % n) fail("address not aligned to " + std::to_string(n) + " bytes at " + text(loc));
+}
+
+void bulk_init(const void* bar) {
+    Quiet quiet;
+    machine->current->block_state->bulk[bar] = {};
+}
+
+static BulkBarrier& bulk_barrier(const void* bar, Loc loc) {
+    auto& all = machine->current->block_state->bulk;
+    auto it = all.find(bar);
+    if (it == all.end()) fail("bulk copy without bulk_init at " + text(loc));
+    return it->second;
+}
+
+static void check_bulk(const void* a, const void* b, unsigned bytes, Loc loc) {
+    if ((reinterpret_cast<uintptr_t>(a) | reinterpret_cast<uintptr_t>(b) | bytes) % 16)
+        fail("bulk copy not in whole 16 bytes at " + text(loc));
+}
+
+void bulk_expect(const void* bar, unsigned bytes, Loc loc) {
+    Quiet quiet;
+    BulkBarrier& b = bulk_barrier(bar, loc);
+    b.expected += bytes + 1;  // 1: this arrival
+    machine->polls = 0;
+    __tsan_release(&b.sync);
+}
+
+void bulk_load(void* shared, const void* global, unsigned bytes, const void* bar, Loc loc) {
+    Quiet quiet;
+    check_bulk(shared, global, bytes, loc);
+    BulkBarrier& b = bulk_barrier(bar, loc);
+    std::memset(shared, 0xCD, bytes);
+    b.loads.push_back({shared, global, bytes});
+    b.bytes += bytes;
+    machine->polls = 0;
+    __tsan_release(&b.sync);
+}
+
+void bulk_wait(const void* bar, unsigned phase, Loc loc) {
+    Quiet quiet;
+    BulkBarrier& b = bulk_barrier(bar, loc);
+    while (b.phases % 2 == phase) {
+        if (b.expected && b.bytes == b.expected - 1) {
+            for (const Copy& c : b.loads) c.run();
+            b.loads.clear();
+            b.bytes = b.expected = 0;
+            ++b.phases;
+            machine->polls = 0;
+        } else {
+            if (++machine->polls > POLLS_WITHOUT_PROGRESS)
+                fail("bulk_wait in vain at " + text(loc) + ": " + std::to_string(b.bytes) + " bytes on their way");
+            yield();
+        }
+    }
+    __tsan_acquire(&b.sync);
+}
+
+void bulk_store(void* global, const void* shared, unsigned bytes, Loc loc) {
+    Quiet quiet;
+    check_bulk(global, shared, bytes, loc);
+    machine->current->stores.push_back({global, shared, bytes});
+}
+
+void bulk_store_wait() {
+    Quiet quiet;
+    for (const Copy& c : machine->current->stores) c.run();
+    machine->current->stores.clear();
 }
 
 void* dynamic_shared() { return machine->current->block_state->dynamic.data.get(); }

@@ -33,6 +33,13 @@ void named_barrier(unsigned id, unsigned count, Loc loc);
 void touch(Loc loc);  // before a store or atomic that others may wait for
 void poll(Loc loc);   // before a load in a waiting loop: lets the others run
 void check_aligned(const void* p, size_t n, Loc loc);
+// Bulk copies happen when they are waited for; until then their target holds 0xCD.
+void bulk_init(const void* bar);
+void bulk_expect(const void* bar, unsigned bytes, Loc loc);
+void bulk_load(void* shared, const void* global, unsigned bytes, const void* bar, Loc loc);
+void bulk_wait(const void* bar, unsigned phase, Loc loc);
+void bulk_store(void* global, const void* shared, unsigned bytes, Loc loc);
+void bulk_store_wait();
 void* dynamic_shared();
 void* carve(unsigned offset, unsigned bytes, Loc loc);
 void* static_shared(const void* site, size_t bytes, size_t align);
