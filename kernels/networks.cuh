@@ -49,6 +49,31 @@ HOST_DEVICE bool operator<(const Indexed<K>& a, const Indexed<K>& b) {
     return a.key < b.key || (!(b.key < a.key) && a.index < b.index);
 }
 
+/// What a sort of keys K moves: the key, in at least a register, or the key and its position, in one word if they fit.
+template <class K, bool INDEX, bool WIDE = (sizeof(K) > 4)> struct Element;
+template <class K>
+struct Element<K, false, false> {
+    using E = u32;
+    HOST_DEVICE static E make(K key, u32) { return key; }
+};
+template <class K>
+struct Element<K, false, true> {
+    using E = K;
+    HOST_DEVICE static E make(K key, u32) { return key; }
+};
+template <class K>
+struct Element<K, true, false> {
+    using E = u64;
+    HOST_DEVICE static E make(K key, u32 index) { return u64(key) << 32 | index; }
+    HOST_DEVICE static u32 index(E e) { return u32(e); }
+};
+template <class K>
+struct Element<K, true, true> {
+    using E = Indexed<K>;
+    HOST_DEVICE static E make(K key, u32 index) { return {key, index}; }
+    HOST_DEVICE static u32 index(E e) { return e.index; }
+};
+
 template <class K> struct Highest { HOST_DEVICE static K value() { return K(~K(0)); } };
 template <> struct Highest<U128> { HOST_DEVICE static U128 value() { return {~u64(0), ~u64(0)}; } };
 template <class K>

@@ -37,19 +37,14 @@
 //          for the GPU anyway.
 //
 // THREADS, the block size, is a multiple of 32 and at least 2^r, so that each bucket has a thread. n + 1 < 2^32.
-#include "prims.cuh"
+#include "scan.cuh"
 
 /// Exclusive scan of one value per thread; `total` is the block's sum. `warp_sum` has a word of shared memory per warp
 /// and may be used again at once.
 template <u32 WARPS>
 DEVICE u32 block_exclusive_scan(u32 value, u32* warp_sum, u32& total) {
     const u32 lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
-    u32 inclusive = value;
-#pragma unroll
-    for (u32 d = 1; d < WARP; d *= 2) {
-        const u32 left = shfl_up(inclusive, d);
-        if (lane >= d) inclusive += left;
-    }
+    const u32 inclusive = warp_inclusive_scan(value);
     if (lane == WARP - 1) warp_sum[warp] = inclusive;
     block_sync();
     u32 before = 0;
@@ -108,12 +103,7 @@ __global__ void __launch_bounds__(THREADS) exclusive_scan(u32* values, u32 n, u6
     for (u32 r = 0; r < ROWS; ++r) row[r] = first + r * WARP < n ? values[first + r * WARP] : 0;
 #pragma unroll
     for (u32 r = 0; r < ROWS; ++r) {
-        u32 inclusive = row[r];
-#pragma unroll
-        for (u32 d = 1; d < WARP; d *= 2) {
-            const u32 left = shfl_up(inclusive, d);
-            if (lane >= d) inclusive += left;
-        }
+        const u32 inclusive = warp_inclusive_scan(row[r]);
         row[r] = sum + inclusive - row[r];
         sum += shfl(inclusive, WARP - 1);
     }
