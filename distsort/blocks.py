@@ -79,7 +79,7 @@ def take_array(values: npt.NDArray[Any], index: Index) -> npt.NDArray[Any]:
     return np.frombuffer(taken.buffers()[1], dtype=dtype, count=len(taken))
 
 
-def take(block: Block, index: Any) -> Block:
+def take(block: Block, index: Any, labels: bool = True) -> Block:
     """Gather rows by position into a new block of the same kind.
 
     Parameters
@@ -88,27 +88,47 @@ def take(block: Block, index: Any) -> Block:
         Any block.
     index
         Integer positions, on the device for device blocks.
+    labels
+        Whether the index of a frame or series is gathered too; if not, the result is labelled 0, 1, ...
     """
     kind = library(block)
     if kind == "numpy":
         return take_array(block, index) if block.ndim == 1 else block.take(index, axis=0)
     if kind == "pandas":
-        return _take_pandas(block, index)
+        return _take_pandas(block, index, labels)
+    if kind == "cudf" and not labels:
+        return _take_cudf(block, index)
     if kind == "cupy" or not hasattr(block, "iloc"):
         return block.take(index)
     return block.iloc[index]
 
 
-def _take_pandas(block: Block, index: Index) -> Block:
+def _take_cudf(block: Block, index: Any) -> Block:
+    import cudf
+
+    def gathered(column: Any) -> Any:
+        if column.dtype.kind in "iuf" and not column.has_nulls:
+            return cudf.Series(column.values.take(index))
+        return column.iloc[index].reset_index(drop=True)
+
+    if is_series(block):
+        return gathered(block).rename(block.name)
+    taken = cudf.DataFrame({i: gathered(block.iloc[:, i]) for i in range(block.shape[1])})
+    taken.columns = block.columns
+    return taken
+
+
+def _take_pandas(block: Block, index: Index, labels: bool) -> Block:
     if type(block) is pd.Series:
         taken = pd.Series(_take_column(block, index), name=block.name, dtype=block.dtype, copy=False)
-        taken.index = _take_index(block.index, index)
     elif type(block) is pd.DataFrame:
         columns = {i: _take_column(block.iloc[:, i], index) for i in range(block.shape[1])}
         taken = pd.DataFrame(columns, index=pd.RangeIndex(len(index)), copy=False)
-        taken.index, taken.columns = _take_index(block.index, index), block.columns
+        taken.columns = block.columns
     else:
         return block.take(index)
+    if labels:
+        taken.index = _take_index(block.index, index)
     taken.attrs.update(block.attrs)
     taken.flags.allows_duplicate_labels = block.flags.allows_duplicate_labels
     return taken
@@ -130,8 +150,8 @@ def _take_index(labels: pd.Index, index: Index) -> pd.Index:
     return labels.take(index)
 
 
-def concat(blocks: Sequence[Block]) -> Block:
-    """Put blocks one under the other, in order; a single one is returned as it is."""
+def concat(blocks: Sequence[Block], labels: bool = True) -> Block:
+    """Put blocks one under the other, in order, with or without their labels; a single one is returned as it is."""
     first = blocks[0]
     if len(blocks) == 1:
         return first
@@ -143,7 +163,7 @@ def concat(blocks: Sequence[Block]) -> Block:
     filled = [b for b in blocks if len(b)] or [first]
     if len(filled) == 1:
         return filled[0]
-    whole = concat_frames(_agreed(filled) if kind == "pandas" else filled)
+    whole = concat_frames(_agreed(filled) if kind == "pandas" else filled, ignore_index=not labels)
     if kind == "pandas":
         whole.attrs.update(first.attrs)
     return whole
@@ -244,6 +264,39 @@ def pick_keys(block: Block, positions: Any, order: Order) -> Block:
     if is_frame(block):
         block = block[[k.name for k in order.keys if k.name in block.columns]]
     return take(block, positions)
+
+
+def bare_values(block: Block, order: Order) -> Any:
+    """Return the values of a frame or series that has nothing but its key, as an array; None for any other.
+
+    Such rows need no order and no gather: they are sorted as an array is. Integers and floats without nulls beside NaN,
+    and NaN at the end, which is the rule of arrays.
+    """
+    column = block
+    if is_frame(block):
+        if block.shape[1] != 1 or order.keys[0].name != block.columns[0]:
+            return None
+        column = block.iloc[:, 0]
+    elif not is_series(block) or order.keys[0].name is not None:
+        return None
+    if len(order) != 1 or not isinstance(column.dtype, np.dtype) or column.dtype.kind not in "iuf":
+        return None
+    if column.dtype.kind == "f" and order.keys[0].nulls_first:
+        return None
+    if library(block) == "cudf":
+        return None if column.has_nulls else column.values
+    return column.to_numpy(copy=False)
+
+
+def with_values(block: Block, values: Any) -> Block:
+    """Return a frame or series of one column like `block`, holding other values, labelled 0, 1, ..."""
+    if is_series(block):
+        return type(block)(values, name=block.name)
+    made = type(block)({0: values})
+    made.columns = block.columns
+    if library(block) == "pandas":
+        made.attrs.update(block.attrs)
+    return made
 
 
 def with_running_index(block: Block, first: int) -> Block:

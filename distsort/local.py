@@ -50,6 +50,20 @@ class Spec:
         """The direction of an array sort."""
         return self.order.keys[0].descending
 
+    def labels(self, block: Block) -> bool:
+        """Whether the index labels of a block must travel: they are kept, or are keys."""
+        keys_in_columns = blocks.is_frame(block) and all(k.name in block.columns for k in self.order.keys)
+        unnamed = blocks.is_series(block) and all(k.name is None for k in self.order.keys)
+        return not (self.ignore_index and (keys_in_columns or unnamed))
+
+    def bare(self, block: Block) -> Any:
+        """Return the values of a block that is nothing but its key, to be sorted as an array; else None."""
+        if self.what != "rows" or self.key is not None or self.labels(block):
+            return None
+        if self.backend == "cupy" and not blocks.on_device(block):
+            return None
+        return blocks.bare_values(block, self.order)
+
 
 @dataclass(frozen=True)
 class Run:
@@ -143,6 +157,9 @@ def make_run(block: Block, spec: Spec, meta: Block | None = None) -> Run:
         return Run(backend.sort(block, spec.descending))
     if spec.what == "rows" and meta is not None:
         block = blocks.conform(block, meta)
+    bare = None if spec.presorted else spec.bare(block)
+    if bare is not None:
+        return Run(blocks.with_values(block, backend.sort(bare, spec.descending)))
     columns = blocks.key_columns(block, spec.order, spec.key)
     if spec.presorted:
         _refuse_unsorted(columns, spec, block)
@@ -150,7 +167,8 @@ def make_run(block: Block, spec: Spec, meta: Block | None = None) -> Run:
     order = backend.argsort(columns, spec.order)
     if spec.what == "index":
         return Run(order, (blocks.take(block, order),))
-    return Run(blocks.take(block, order), tuple(blocks.take(c, order) for c in columns) if spec.key else None)
+    rows = blocks.take(block, order, spec.labels(block) if spec.what == "rows" else True)
+    return Run(rows, tuple(blocks.take(c, order) for c in columns) if spec.key else None)
 
 
 def sample(run: Run, spec: Spec, samples: int) -> Sample:

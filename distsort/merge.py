@@ -45,7 +45,12 @@ def merge_runs(pieces: Sequence[Run], spec: Spec, first: int = 0, starts: Sequen
 
 
 def _merge_rows(pieces: Sequence[Run], spec: Spec) -> Block:
-    rows = blocks.concat([p.rows for p in pieces])
+    first = pieces[0].rows
+    bare = [spec.bare(p.rows) for p in pieces]
+    if all(values is not None for values in bare):
+        return blocks.with_values(first, get_backend(spec.backend, first).merge(bare, spec.descending))
+    labels = spec.what != "rows" or spec.labels(first)
+    rows = blocks.concat([p.rows for p in pieces], labels)
     bounds = np.cumsum([0, *(len(p) for p in pieces)])
     backend = get_backend(spec.backend, rows)
     if pieces[0].keys is None:
@@ -53,4 +58,4 @@ def _merge_rows(pieces: Sequence[Run], spec: Spec) -> Block:
     else:
         held = [p.keys or () for p in pieces]
         columns = tuple(blocks.concat_columns(column) for column in zip(*held, strict=True))
-    return blocks.take(rows, backend.merge_order(columns, bounds, spec.order))
+    return blocks.take(rows, backend.merge_order(columns, bounds, spec.order), labels)

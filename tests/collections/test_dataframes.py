@@ -241,6 +241,33 @@ def test_running_index():
         assert whole(distsort.sort_values(df, "k")).index.tolist() == stable(given_frame, "k").index.tolist()
 
 
+@pytest.mark.parametrize("ascending", [True, False])
+@pytest.mark.parametrize("na_position", ["first", "last"])
+@pytest.mark.parametrize("dtype", ["i8", "u2", "f8", "f2", ">f4"])
+def test_a_frame_of_nothing_but_its_key(dtype, ascending, na_position):
+    rng = np.random.default_rng(0)
+    values = rng.integers(0, 9, 300).astype(dtype)
+    if values.dtype.kind == "f":
+        values[::7] = np.nan
+        values[::5] = -0.0
+    frame = pd.DataFrame({"k": values})
+    options = {"ascending": ascending, "na_position": na_position, "ignore_index": True}
+    result = whole(distsort.sort_values(split(frame, 100, 250), "k", **options))
+    want = stable(frame.astype("f8"), "k", **options)["k"].to_numpy()
+    assert result["k"].dtype.newbyteorder("=") == values.dtype.newbyteorder("=")
+    assert result["k"].to_numpy().astype("f8").tobytes() == want.tobytes()
+    assert result.index.tolist() == list(range(300))
+    series = whole(distsort.sort_values(split(frame["k"], 100), **options))
+    assert series.name == "k"
+    assert series.to_numpy().astype("f8").tobytes() == want.tobytes()
+
+
+def test_running_index_of_rows_sorted_by_their_labels():
+    frame = pd.DataFrame({"v": [1, 2, 3, 4]}, index=pd.Index([4, 2, 3, 1], name="id"))
+    result = whole(distsort.sort_values(split(frame, 1, 2), "id", ignore_index=True))
+    assert (result["v"].tolist(), result.index.tolist()) == ([4, 2, 3, 1], [0, 1, 2, 3])
+
+
 def test_names_and_column_labels_are_kept():
     frame = pd.DataFrame(
         [[3, 1], [1, 2], [2, 3]], columns=pd.Index([7, "seven"], name="cols"), index=pd.Index([5, 6, 7], name="id")
