@@ -34,7 +34,7 @@ WORD_BITS = 64
 # Rows handled at a time, so that temporaries stay in the cache.
 BLOCK = 1 << 15
 # Rows looked at before a whole column is scanned for constant bits or few distinct values.
-SAMPLE = 1024
+SAMPLE = 1 << 13
 # A field narrower than this is laid down as it is.
 NARROW = 17
 # Constant bits are dropped when that shortens the field by this much; fewer do not pay for the pass.

@@ -51,7 +51,7 @@ def integer_fields(values: Array, null: Mask | None, key: Key, own: bool = False
         return [Plain(np.zeros(n, np.uint8), 0)]
     apart = null is not None and span + 1 == 1 << 64
     bits = (span + (null is not None and not apart)).bit_length()
-    if null is None and not key.descending and not lowest:
+    if null is None and not key.descending and lowest >= 0 and highest.bit_length() == bits:
         return [Plain(unsigned.astype(narrowest(bits), copy=False), bits)]
     kind = narrowest(bits)
     out = unsigned if own and unsigned.dtype == kind else np.empty(n, kind)
@@ -109,11 +109,11 @@ def float_fields(values: Array, null: Mask | None, key: Key, nan: NanRule = "nul
     signed = np.dtype(f"i{size}").type
     top = unsigned(1 << (8 * size - 1))
     minus_zero = unsigned((1 << (8 * size - 1)) - 1)
-    infinity = np.array(np.inf, values.dtype).view(unsigned)
-    if nan == "largest" or (nan == "by nulls" and key.descending == key.nulls_first):
-        nan_code = infinity + top + unsigned(1)
-    else:
-        nan_code = ~(infinity + top) - unsigned(1)
+    beyond = np.array(np.inf, values.dtype).view(unsigned) | unsigned(1 << (np.finfo(values.dtype).nmant - 1)) | top
+    if nan == "null" and null is None:
+        # The only nulls: a NaN code at the end where nulls go spares a mask.
+        nan = "by nulls"
+    nan_code = beyond if nan == "largest" or key.descending == key.nulls_first else ~beyond
     out = np.empty(len(values), unsigned)
     lost = None if null is None else null.copy()
     for start in range(0, len(values), BLOCK):
@@ -122,12 +122,12 @@ def float_fields(values: Array, null: Mask | None, key: Key, nan: NanRule = "nul
         code = (part.view(signed) >> signed(8 * size - 1)).view(unsigned)
         code |= top
         code ^= bits
-        code += code == minus_zero
+        zero = code == minus_zero
+        if zero.any():
+            code += zero
         is_nan = np.isnan(part)
         if is_nan.any():
-            if nan == "null":
-                if lost is None:
-                    lost = np.zeros(len(values), bool)
+            if lost is not None and nan == "null":
                 lost[start : start + BLOCK] |= is_nan
             else:
                 code[is_nan] = nan_code

@@ -30,6 +30,7 @@ import numpy as np
 import numpy.typing as npt
 
 from distsort.backends import numpy_lines
+from distsort.blocks import take_array
 from distsort.keys import Codes, encode
 from distsort.keys_codes import BLOCK, Plain, UIntArray, lay_word
 from distsort.order import Order, array_order
@@ -43,6 +44,8 @@ SMALL = 512
 RANGE = 1 << 16
 # A word this wide is sorted directly by NumPy's radix sort.
 DIGIT = 16
+# Rows looked at to choose a window.
+PROBE = 1 << 15
 # Repair gives up when more than one row in so many stands behind a larger key, ...
 WRONG = 16
 # ... or more than one row in so many is in a group to be sorted again.
@@ -142,7 +145,7 @@ def _refined(order: Index, codes: Codes) -> Index:
     tail = codes.tail
     if not tail:
         return order
-    at, group = _tied(codes.head.take(order))
+    at, group = _tied(take_array(codes.head, order))
     while len(at) and tail:
         rows = order[at]
         lead = Plain(group.astype(np.uint64), int(group[-1]).bit_length())
@@ -190,14 +193,39 @@ def argsort_word(word: UIntArray, bits: int) -> Index:
     ordered = _already_ordered(word)
     if ordered is not None:
         return ordered
-    room = 64 - (n - 1).bit_length()
-    if _vectorised():
-        shift = max(0, bits - room)
-        order = _packed(word, shift, bits, n)
-    else:
-        shift = max(0, bits - 2 * DIGIT)
-        order = _radix(word, shift, bits)
+    width = _window(word, bits, n)
+    if width is None:
+        return _by_digits(word, bits, n)
+    shift = bits - width
+    order = _radix(word, shift, bits) if _uses_radix(width) else _packed(word, shift, bits, n)
     return _repaired(order, word, shift, bits) if shift else order
+
+
+def _uses_radix(width: int) -> bool:
+    """Whether the radix sort beats the packed sort for a window: two passes do where NumPy's sort is slow."""
+    return width <= 2 * DIGIT and not _vectorised()
+
+
+def _window(word: UIntArray, bits: int, n: int) -> int | None:
+    """Choose how many top bits to sort by first: few rows may share them and differ below.
+
+    Returns
+    -------
+    width
+        `bits` where all of them fit; None where no window serves.
+    """
+    room = 64 - (n - 1).bit_length()
+    if bits <= room:
+        return bits
+    sample = np.sort(word[:: max(1, n // PROBE)])
+    differs = sample[1:] != sample[:-1]
+    for width in (room,) if _vectorised() else (2 * DIGIT, room):
+        window = sample >> sample.dtype.type(bits - width)
+        shared = int((differs & (window[1:] == window[:-1])).sum())
+        # Pairs that share a window, by the share of the sample's pairs that do.
+        if shared * (n / len(sample)) ** 2 * WRONG <= n:
+            return width
+    return None
 
 
 def _already_ordered(word: UIntArray) -> Index | None:
@@ -251,7 +279,7 @@ def _then(order: Index, digit: npt.NDArray[np.uint16]) -> Index:
 def _repaired(order: Index, word: UIntArray, shift: int, bits: int) -> Index:
     """Finish a word that is sorted by its bits from `shift` up."""
     n = len(word)
-    ordered = word.take(order)
+    ordered = take_array(word, order)
     wrong = np.flatnonzero(ordered[1:] < ordered[:-1])
     if not len(wrong):
         return order
@@ -267,14 +295,13 @@ def _repaired(order: Index, word: UIntArray, shift: int, bits: int) -> Index:
             inner = np.lexsort((ordered.take(at), np.repeat(np.arange(len(size)), size)))
             order[at] = order[at.take(inner)]
             return order
-    return _by_digits(word, bits)
+    return _by_digits(word, bits, n)
 
 
-def _by_digits(word: UIntArray, bits: int) -> Index:
+def _by_digits(word: UIntArray, bits: int, n: int) -> Index:
     """Sort by digits as wide as an engine takes at once, the least significant first."""
     if not _vectorised():
         return _radix(word, 0, bits)
-    n = len(word)
     width = 64 - (n - 1).bit_length()
     order: Index | None = None
     for low in range(0, bits, width):

@@ -240,10 +240,7 @@ class BackendContract:
             assert self.argsort([values], array_order()).tolist() == np.argsort(values, kind="stable").tolist()
         base = np.array([1, 0, 2, 3])
         assert self.argsort([base[::2]], array_order()).tolist() == [0, 1]
-        assert (
-            self.argsort([base[::-1]], array_order()).tolist()
-            == [2, 3, 1, 0][:0] + np.argsort(base[::-1], kind="stable").tolist()
-        )
+        assert self.argsort([base[::-1]], array_order()).tolist() == [2, 3, 1, 0]
         for n in range(6):
             assert self.sort(np.arange(n)[::-1].copy()).tolist() == list(range(n))
         for n in (1792, 1793):

@@ -252,7 +252,7 @@ def test_bits_that_never_vary_are_dropped():
 def test_few_distinct_wide_values_become_ranks():
     rng = np.random.default_rng(0)
     pool = rng.integers(-(2**62), 2**62, 50)
-    a, b = pool[rng.integers(0, 50, 5000)], rng.integers(-(2**62), 2**62, 5000)
+    a, b = pool[rng.integers(0, 50, 20000)], rng.integers(-(2**62), 2**62, 20000)
     codes = encode([a, b], make_order(["a", "b"], [False, True]))
     assert code_order(codes) == np.lexsort((b, -a)).tolist()
     assert codes.head.dtype == np.uint64
