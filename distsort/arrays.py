@@ -197,7 +197,7 @@ def _plan(x: Any, spec: Spec, npartitions: int | None, exchange: str | None) -> 
     return make_plan(
         what=spec.what,
         order=spec.order,
-        runs=x.numblocks[0],
+        blocks=x.numblocks[0],
         parts=npartitions,
         rows=int(x.shape[0]) if known else None,
         nbytes=int(x.nbytes) if known else None,
@@ -205,6 +205,7 @@ def _plan(x: Any, spec: Spec, npartitions: int | None, exchange: str | None) -> 
         exchange=exchange if exchange is not None else config.get("exchange"),
         on_cluster=graph.on_cluster(),
         threshold=int(config.get("pull.threshold")),
+        slices=int(config.get("graph.slices")),
     )
 
 
@@ -220,10 +221,8 @@ def _sort_flat(x: Any, spec: Spec, npartitions: int | None, exchange: str | None
     if plan.exchange == "none":
         layer[name, 0] = graph.sorted_task((name, 0), (x.name, 0), spec)
     else:
-        runs = [(f"sort-run-{token}", r) for r in range(plan.runs)]
-        for r, key in enumerate(runs):
-            layer[key] = graph.run_task(key, (x.name, r), spec, plan)
-        layer.update(graph.parts_layer(name, token, runs, spec, plan))
+        layer = graph.runs_layer(f"sort-run-{token}", [(x.name, i) for i in range(plan.blocks)], spec, plan)
+        layer.update(graph.parts_layer(name, token, list(layer), spec, plan))
     if plan.rows is None:
         chunks: tuple[float, ...] = (math.nan,) * plan.parts
     else:
@@ -269,6 +268,7 @@ def _line_plan(x: Any, axis: int, spec: Spec) -> Plan:
     return Plan(
         what="lines",
         order=f"values along axis {axis} {'desc' if spec.descending else 'asc'} nulls last",
+        blocks=lines,
         runs=lines,
         parts=lines,
         rows=int(x.size) if known else None,

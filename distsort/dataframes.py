@@ -98,7 +98,7 @@ def plan_sort_values(
     >>> import pandas as pd, dask.dataframe as dd
     >>> df = dd.from_pandas(pd.DataFrame({"k": [3, 1, 2, 1]}), npartitions=2)
     >>> plan_sort_values(df, "k", exchange="graph").tasks
-    20
+    17
     """
     order = checked_order(df, by, ascending, na_position)
     spec, expr = Spec(order, "rows", None, _checked_backend(backend)), df.expr
@@ -195,12 +195,13 @@ def _plan(expr: Expr, spec: Spec, parts: int, exchange: str | None) -> Plan:
     return make_plan(
         what=spec.what,
         order=spec.order,
-        runs=expr.npartitions,
+        blocks=expr.npartitions,
         parts=parts,
         backend=device,
         exchange=exchange if exchange is not None else config.get("exchange"),
         on_cluster=graph.on_cluster(),
         threshold=int(config.get("pull.threshold")),
+        slices=int(config.get("graph.slices")),
     )
 
 
@@ -234,7 +235,8 @@ class Sort(Expr):
         plan = _plan(self.frame, self.spec, self.parts, self.exchange)
         if plan.exchange == "none":
             return SortedBlock(self.frame, self.spec)
-        return Parts(Runs(self.frame, self.spec, plan), self.spec, plan, self.frame._meta)
+        joined = JoinedRuns if plan.runs < plan.blocks else Runs
+        return Parts(joined(self.frame, self.spec, plan), self.spec, plan, self.frame._meta)
 
 
 class SortedBlock(Blockwise):
@@ -275,7 +277,27 @@ class Runs(Blockwise):
         return (None,) * (self.frame.npartitions + 1)
 
     def _task(self, name: Any, index: int) -> Task:
-        return graph.run_task(name, (self.frame._name, index), self.spec, self.plan, self.frame._meta)
+        return graph.run_task(name, [(self.frame._name, index)], self.spec, self.plan, self.frame._meta)
+
+
+class JoinedRuns(Expr):
+    """One run task per group of neighbouring partitions."""
+
+    _parameters = ["frame", "spec", "plan"]
+
+    @functools.cached_property
+    def _meta(self) -> Any:
+        return self.frame._meta
+
+    @functools.cached_property
+    def _name(self) -> str:
+        return f"sort-run-{self.deterministic_token}"
+
+    def _divisions(self) -> tuple[None, ...]:
+        return (None,) * (self.plan.runs + 1)
+
+    def _layer(self) -> graph.Graph:
+        return graph.runs_layer(self._name, self.frame.__dask_keys__(), self.spec, self.plan, self.frame._meta)
 
 
 class Parts(Expr):

@@ -26,7 +26,7 @@ from typing import Any
 from dask._task_spec import GraphNode, List, Task, TaskRef
 
 from distsort import config
-from distsort.blocks import Block
+from distsort.blocks import Block, concat
 from distsort.exchange import pull
 from distsort.exchange.handles import BarrierTask, Options, TickTask
 from distsort.local import Run, Spec, make_run, sample
@@ -53,11 +53,20 @@ def on_cluster() -> bool:
     return True
 
 
-def run_task(key: Key, block: Key, spec: Spec, plan: Plan, meta: Block | None = None) -> Task:
-    """Return the task that sorts one block into a run, or into the handle of a run that stays on its worker."""
+def run_task(key: Key, blocks: Sequence[Key], spec: Spec, plan: Plan, meta: Block | None = None) -> Task:
+    """Return the task that sorts neighbouring blocks into a run, or into the handle of one that stays put."""
+    given = TaskRef(blocks[0]) if len(blocks) == 1 else Task(None, concat, List(*map(TaskRef, blocks)))
     if plan.exchange == "pull":
-        return Task(key, pull.make, TaskRef(block), spec, meta, Options.read())
-    return Task(key, make_run, TaskRef(block), spec, meta)
+        return Task(key, pull.make, given, spec, meta, Options.read())
+    return Task(key, make_run, given, spec, meta)
+
+
+def runs_layer(name: str, blocks: Sequence[Key], spec: Spec, plan: Plan, meta: Block | None = None) -> Graph:
+    """Build the tasks of all runs; run r has the key ``(name, r)``."""
+    return {
+        (name, r): run_task((name, r), [blocks[i] for i in plan.run_blocks(r)], spec, plan, meta)
+        for r in range(plan.runs)
+    }
 
 
 def sorted_task(key: Key, block: Key, spec: Spec, meta: Block | None = None) -> Task:

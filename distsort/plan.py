@@ -13,6 +13,9 @@ Exchange = Literal["graph", "pull"]
 # From this many rows on one probe round more keeps what the last round reads to a few megabytes.
 ROWS_A_ROUND = (1 << 20, 1 << 30)
 
+# Blocks are never joined to fewer runs than this, so that the cores of a machine have work.
+LEAST_RUNS = 16
+
 # Peak memory of a sort in units of its rows: the input block, its sorted copy, key codes and an index array.
 LOCAL_SORT_PEAK = 3.0
 MERGE_PEAK = 3.0
@@ -28,8 +31,10 @@ class Plan:
         "values", "index", "rows" or "lines" (rows of an n-D array, each sorted in one block).
     order
         The keys, in words.
+    blocks
+        Input blocks.
     runs, parts
-        R blocks are sorted where they lie, P parts come out.
+        Neighbouring blocks form R runs, each sorted where it lies; P parts come out.
     rows, nbytes
         Size of the input where it is known, in rows and bytes; else None.
     backend
@@ -44,6 +49,7 @@ class Plan:
 
     what: str
     order: str
+    blocks: int
     runs: int
     parts: int
     rows: int | None
@@ -64,6 +70,10 @@ class Plan:
             return 2 + 2 * self.parts
         return self.runs * (3 + self.rounds) + self.rounds + 2 + self.runs * self.parts + self.parts
 
+    def run_blocks(self, run: int) -> range:
+        """Return the numbers of the blocks that form a run."""
+        return range(run * self.blocks // self.runs, (run + 1) * self.blocks // self.runs)
+
     @property
     def traffic(self) -> int | None:
         """Bytes that cross between workers at most: every row once."""
@@ -83,16 +93,18 @@ class Plan:
         lines = [
             f"sort {self.what} by {self.order}",
             f"  rows      {rows}{size}",
-            f"  runs      {self.runs:,} sorted where they lie on the {self.backend} backend",
+            f"  runs      {self.runs:,} sorted where they lie on the {self.backend} backend{self._joined()}",
             f"  parts     {self.parts:,} of equal size{self._part_rows()}",
             f"  exchange  {self.exchange}: {self.tasks:,} tasks{self._traffic()}",
         ]
         if self.nbytes is not None:
-            lines.append(
-                f"  memory    about {_bytes(self.peak() or 0)} in one process, {_bytes(self.peak(4) or 0)} a worker on 4"
-            )
+            alone, shared = _bytes(self.peak()), _bytes(self.peak(4))
+            lines.append(f"  memory    about {alone} in one process, {shared} a worker on 4")
         lines += [f"  because   {reason}" for reason in self.reasons]
         return "\n".join(lines)
+
+    def _joined(self) -> str:
+        return f", made of {self.blocks:,} blocks" if self.blocks != self.runs else ""
 
     def _part_rows(self) -> str:
         if self.rows is None:
@@ -111,7 +123,7 @@ def make_plan(
     *,
     what: str,
     order: Order,
-    runs: int,
+    blocks: int,
     parts: int | None,
     rows: int | None = None,
     nbytes: int | None = None,
@@ -119,6 +131,7 @@ def make_plan(
     exchange: str | None = None,
     on_cluster: bool = False,
     threshold: int = 64,
+    slices: int = 4096,
 ) -> Plan:
     """Decide how a sort runs.
 
@@ -126,33 +139,41 @@ def make_plan(
     ----------
     what, order, rows, nbytes, backend
         See `Plan`.
-    runs
+    blocks
         Input blocks.
     parts
-        Parts wanted; as many as runs when None.
+        Parts wanted; as many as blocks when None.
     exchange
         "graph", "pull" or None to choose.
     on_cluster
         Whether a distributed client is connected.
     threshold
         Runs times parts from which on a cluster the pull exchange is taken.
+    slices
+        Runs times parts that plain tasks in one process should not exceed: neighbouring blocks are joined before.
 
     Raises
     ------
     OptionError
         `parts` is not a positive integer, or `exchange` is not known.
     """
-    made = check_parts(parts, runs)
-    chosen, reason = choose_exchange(exchange, runs, made, on_cluster, threshold)
+    made = check_parts(parts, blocks)
+    chosen, reason = choose_exchange(exchange, blocks, made, on_cluster, threshold)
+    runs, reasons = blocks, [reason]
+    if chosen == "graph" and not on_cluster and blocks * made > slices:
+        runs = min(blocks, max(LEAST_RUNS, slices // made))
+        reasons.append(
+            f"{blocks:,} blocks are joined to {runs:,} runs, since {blocks:,} x {made:,} slices are too many"
+        )
     known = ROWS_A_ROUND[0] if rows is None else rows
     rounds = sum(known >= limit for limit in ROWS_A_ROUND)
-    return Plan(what, str(order), runs, made, rows, nbytes, backend, chosen, rounds, (reason,))
+    return Plan(what, str(order), blocks, runs, made, rows, nbytes, backend, chosen, rounds, tuple(reasons))
 
 
-def check_parts(parts: int | None, runs: int) -> int:
-    """Return the number of parts, `runs` of them when none was asked for."""
+def check_parts(parts: int | None, blocks: int) -> int:
+    """Return the number of parts, as many as blocks when none was asked for."""
     if parts is None:
-        return max(runs, 1)
+        return max(blocks, 1)
     if isinstance(parts, bool) or not hasattr(parts, "__index__") or parts < 1:
         raise OptionError(
             f"npartitions={parts!r}: it must be a whole number of at least 1, or None for as many as the input"

@@ -227,6 +227,15 @@ def test_parts_differ_by_one_row_at_most(make, parts):
     assert (result.compute() == np.sort(values)).all()
 
 
+def test_neighbouring_blocks_are_joined_to_runs():
+    values = np.random.default_rng(0).integers(0, 9, 400)
+    x = da.from_array(values, chunks=10)
+    with dask.config.set({"distsort.graph.slices": 100}):
+        assert distsort.plan_sort(x).runs == 16
+        assert distsort.sort(x).compute().tolist() == sorted(values)
+        assert distsort.argsort(x).compute().tolist() == np.argsort(values, kind="stable").tolist()
+
+
 def test_more_parts_than_rows():
     result = distsort.sort(da.from_array(np.array([3, 1, 2]), chunks=2), npartitions=8)
     assert sum(result.chunks[0]) == 3

@@ -319,6 +319,17 @@ def test_partitions_differ_by_one_row_at_most(make):
         assert np.ptp([len(p) for p in got]) <= 1
 
 
+def test_neighbouring_blocks_are_joined_to_runs():
+    frame = pd.DataFrame({"k": np.random.default_rng(0).integers(0, 9, 400), "seq": np.arange(400)})
+    df = split(frame, *range(10, 400, 10))
+    with dask.config.set({"distsort.graph.slices": 100}):
+        assert distsort.plan_sort_values(df, "k").runs == 16
+        result = distsort.sort_values(df, "k")
+        got = partitions(result)
+    pd.testing.assert_frame_equal(pd.concat(got), stable(frame, "k"))
+    assert {len(p) for p in got} == {10}
+
+
 def test_partition_counts():
     frame = pd.DataFrame({"k": [40, 30, 4, 3, 20, 2]})
     assert sizes(distsort.sort_values(split(frame, 1, 2, 3, 4, 5), "k")) == [1] * 6

@@ -1,0 +1,80 @@
+"""The plan: its choices, its numbers, its words."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from distsort.errors import OptionError
+from distsort.order import array_order, make_order
+from distsort.plan import make_plan
+
+
+def plan(blocks, parts, **options):
+    return make_plan(what="values", order=array_order(), blocks=blocks, parts=parts, **options)
+
+
+@pytest.mark.parametrize(
+    ("blocks", "parts", "cluster", "asked", "chosen", "why"),
+    [
+        (1, 1, True, None, "none", "nothing is exchanged"),
+        (1, 1, False, "pull", "none", "nothing is exchanged"),
+        (8, 8, False, None, "graph", "no distributed client is connected"),
+        (7, 9, True, None, "graph", r"7 x 9 slices are few \(below 64\)"),
+        (8, 8, True, None, "pull", "parts pull from run stores in 25 tasks"),
+        (2, 2, True, "pull", "pull", "exchange='pull' was asked for"),
+        (99, 99, True, "graph", "graph", "exchange='graph' was asked for"),
+    ],
+)
+def test_choice_of_exchange(blocks, parts, cluster, asked, chosen, why):
+    made = plan(blocks, parts, on_cluster=cluster, exchange=asked)
+    assert made.exchange == chosen
+    with pytest.raises(AssertionError, match=why):
+        raise AssertionError(made.explain())
+
+
+def test_blocks_are_joined_to_runs_in_one_process_only():
+    made = plan(500, 500)
+    assert (made.blocks, made.runs, made.parts) == (500, 16, 500)
+    assert "16 sorted where they lie on the numpy backend, made of 500 blocks" in made.explain()
+    groups = [list(made.run_blocks(r)) for r in range(16)]
+    assert [i for g in groups for i in g] == list(range(500))
+    assert {len(g) for g in groups} == {31, 32}
+    assert plan(64, 64).runs == 64
+    assert plan(10_000, 10).runs == 409
+    assert plan(500, 500, on_cluster=True).runs == 500
+    assert plan(500, 500, on_cluster=True, exchange="graph").runs == 500
+
+
+def test_numbers():
+    made = plan(4, 2, rows=1001, nbytes=8008)
+    assert made.rounds == 0
+    assert made.tasks == 4 * 3 + 2 + 4 * 2 + 2
+    assert made.traffic == 8008
+    assert made.peak() == 2 * 8008 + 3 * 8008 // 2
+    assert made.peak(2) < made.peak()
+    assert "500 or 501 rows" in made.explain()
+    assert plan(300, 300, on_cluster=True).tasks == 901
+    assert plan(1, 1, nbytes=8).traffic == 0
+
+
+def test_more_rows_take_more_rounds():
+    assert [plan(4, 4, rows=n).rounds for n in (10, 1 << 20, 1 << 30)] == [0, 1, 2]
+    assert plan(4, 4).rounds == 1
+
+
+def test_a_plan_is_frozen():
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        plan(1, 1).runs = 2
+
+
+@pytest.mark.parametrize("parts", [0, -1, 2.5, True, "4"])
+def test_parts_must_be_a_positive_whole_number(parts):
+    with pytest.raises(OptionError, match="npartitions="):
+        plan(4, parts)
+
+
+def test_order_in_words():
+    order = make_order(["a", "b"], [True, False], ["first", "last"])
+    assert str(order) == "a asc nulls first, b desc nulls last"
