@@ -94,10 +94,7 @@ def make_order(
         if place not in ("first", "last"):
             raise OptionError(f"na_position={place!r}: it must be 'first' or 'last'")
     return Order(
-        tuple(
-            Key(name, not up, place == "first")
-            for name, up, place in zip(names, directions, places, strict=True)
-        )
+        tuple(Key(name, not up, place == "first") for name, up, place in zip(names, directions, places, strict=True))
     )
 
 
