@@ -106,8 +106,10 @@ HOST_DEVICE u32 bitonic_partner(u32 i, u32 width, u32 stride) {
 
 /// Odd-even merge: is (i, i + stride) a comparator when runs of `run` become runs of 2 * run?
 HOST_DEVICE bool odd_even_merge_pair(u32 i, u32 run, u32 stride) {
-    const u32 first = stride % run;  // the first step starts at 0, the later ones leave out the lowest `stride` keys
-    return i >= first && (i - first) / stride % 2 == 0 && i / (2 * run) == (i + stride) / (2 * run);
+    // All are powers of two, so masks say it without a division. The first step starts at 0, the later ones leave out
+    // the lowest `stride` keys, and no comparator leaves its run.
+    const u32 first = stride & (run - 1), in_run = ~(2 * run - 1);
+    return i >= first && ((i - first) & stride) == 0 && (i & in_run) == ((i + stride) & in_run);
 }
 
 // --- in the registers of one thread -----------------------------------------------------------------------------

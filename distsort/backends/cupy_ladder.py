@@ -1,9 +1,10 @@
-"""Host side of the textbook's sorts (radix ladder, merge sort, networks) on a GPU, each selectable by name.
+"""Host side of the textbook's sorts and merges on a GPU (radix and merge ladder, merge sort, networks), by name.
 
     sort("radix_local_sort", keys, bits=4, coarsening=8)
+    merge("merge_tiled", a, b)
 
-They sort unsigned integers and are here to be read and measured; `distsort.sort` uses the single-pass radix sort. What
-production takes from here is the merge sort for keys of 128 bits (`merge_argsort`).
+They take unsigned integers and are here to be read and measured; `distsort.sort` uses the single-pass radix sort and
+the k-way merge.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from distsort.kernels.loader import kernels
 _UNSIGNED = {4: "u32", 8: "u64", 16: "U128"}
 _THREADS = policy.LADDER_THREADS
 NETWORKS = ("bitonic", "odd_even_merge", "odd_even_transposition")
+MERGES = ("merge_basic", "merge_tiled", "merge_circular")
 NETWORK_BYTES = 48 << 10  # of shared memory: what one block gets without asking
 
 
@@ -201,3 +203,36 @@ def sort(name: str, keys: Any, **options: Any) -> Any:
     if name not in RUNGS:
         raise OptionError(f"unknown sort {name!r}: choose one of {', '.join(RUNGS)}")
     return RUNGS[name](keys, **options) if keys.size else keys.copy()
+
+
+def merge(name: str, a: Any, b: Any) -> Any:
+    """Merge two sorted arrays stably by the rung of that name.
+
+    Parameters
+    ----------
+    name
+        One of `MERGES`: each thread in global memory; tiles in shared memory; tiles whose rest is kept.
+    a, b
+        cupy arrays of uint32 or of uint64, sorted, shapes (m,) and (n,).
+
+    Raises
+    ------
+    OptionError
+        An unknown name.
+    """
+    import cupy
+
+    if name not in MERGES:
+        raise OptionError(f"unknown merge {name!r}: choose one of {', '.join(MERGES)}")
+    out = cupy.empty(a.size + b.size, a.dtype)
+    if not out.size:
+        return out
+    (kernel,) = kernels("merge_ladder.cu", (f"{name}<{_UNSIGNED[a.dtype.itemsize]}>",))
+    args = (a, np.int64(a.size), b, np.int64(b.size), out)
+    if name == "merge_basic":
+        kernel(-(-out.size // (_THREADS * policy.MERGE_BASIC_ITEMS)), _THREADS, args)
+    else:
+        tile = policy.MERGE_LADDER_TILE
+        sections = min(policy.MERGE_LADDER_BLOCKS, -(-out.size // tile))
+        kernel(sections, _THREADS, (*args, np.uint32(tile)), 2 * tile * a.dtype.itemsize)
+    return out

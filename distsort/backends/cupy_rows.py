@@ -27,25 +27,25 @@ def fits(dtype: np.dtype[Any], n: int, index: bool) -> bool:
     Parameters
     ----------
     dtype
-        Bool, integer, float, datetime64 or timedelta64 of 1, 2, 4 or 8 bytes; others do not fit.
+        Bool, integer or float of 1, 2, 4 or 8 bytes; others do not fit.
     n
         Length of a row.
     index
         Whether positions are wanted.
     """
-    known = dtype.kind in "buifmM" and dtype.itemsize in _UNSIGNED
+    known = dtype.kind in "buif" and dtype.itemsize in _UNSIGNED
     return known and policy.row_shape(dtype.itemsize, index, n) is not None
 
 
-def sort_rows(values: Any, descending: bool = False, out: Any = None) -> Any:
+def sort_rows(values: Any, codec: policy.Codec, out: Any = None) -> Any:
     """Return the values with each row sorted.
 
     Parameters
     ----------
     values
-        C-contiguous cupy array of shape (rows, n) that `fits`.
-    descending
-        Largest first; NaN and NaT stay last.
+        C-contiguous cupy array of shape (rows, n) that `fits`; dates as their integers.
+    codec
+        `distsort.kernels.policy.codec` without `unified`.
     out
         Where to put the result, C-contiguous, of the same shape and dtype; may be `values`. None: a new array.
 
@@ -57,19 +57,19 @@ def sort_rows(values: Any, descending: bool = False, out: Any = None) -> Any:
     import cupy
 
     out = cupy.empty_like(values) if out is None else out
-    _launch(values, out, None, policy.codec(values.dtype.kind, values.dtype.itemsize, descending))
+    _launch(values, out, None, codec)
     return out
 
 
-def argsort_rows(values: Any, descending: bool = False) -> Any:
+def argsort_rows(values: Any, codec: policy.Codec) -> Any:
     """Return the stable order of each row.
 
     Parameters
     ----------
     values
-        C-contiguous cupy array of shape (rows, n) that `fits`.
-    descending
-        Largest first, ties still in input order; NaN and NaT stay last.
+        C-contiguous cupy array of shape (rows, n) that `fits`; dates as their integers.
+    codec
+        `distsort.kernels.policy.codec` with `unified`.
 
     Returns
     -------
@@ -79,7 +79,7 @@ def argsort_rows(values: Any, descending: bool = False) -> Any:
     import cupy
 
     columns = cupy.empty(values.shape, np.int64)
-    _launch(values, None, columns, policy.codec(values.dtype.kind, values.dtype.itemsize, descending, unified=True))
+    _launch(values, None, columns, codec)
     return columns
 
 

@@ -1,1 +1,1 @@
-
+"""Benchmarks: `kernels` on one GPU, and sorts on clusters beside what else there is."""

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from distsort.kernels import policy
 
 pytestmark = pytest.mark.gpu
 
@@ -130,21 +131,15 @@ def test_rows(cupy, dtype, descending):
         if kind in "mM":
             values[rng.random((rows, n)) < 0.1] = np.array("NaT", dtype)
         order = np.stack([stable_order(row, descending) for row in values])
-        given = as_device(cupy, values)
-        columns = cupy_rows.argsort_rows(given, descending)
+        given = cupy.asarray(values.view("i8") if kind in "mM" else values)
+        columns = cupy_rows.argsort_rows(given, policy.codec(kind, itemsize, descending, unified=True))
         np.testing.assert_array_equal(columns.get(), order, err_msg=f"n={n}")
         expected = np.take_along_axis(values, order, axis=1).view(unsigned)
-        out = cupy_rows.sort_rows(given, descending)
+        codec = policy.codec(kind, itemsize, descending)
+        out = cupy_rows.sort_rows(given, codec)
         np.testing.assert_array_equal(out.get().view(unsigned), expected, err_msg=f"n={n}")
-        cupy_rows.sort_rows(given, descending, out=given)
+        cupy_rows.sort_rows(given, codec, out=given)
         np.testing.assert_array_equal(given.get().view(unsigned), expected, err_msg=f"in place, n={n}")
-
-
-def as_device(cupy: ModuleType, values: np.ndarray) -> Any:
-    """Copy to the GPU, also dates, which cupy itself does not take from NumPy in every version."""
-    if values.dtype.kind in "mM":
-        return cupy.asarray(values.view("i8")).view(values.dtype)
-    return cupy.asarray(values)
 
 
 def stable_order(row: np.ndarray, descending: bool) -> np.ndarray:
@@ -157,8 +152,8 @@ def stable_order(row: np.ndarray, descending: bool) -> np.ndarray:
 def test_empty_rows_and_no_rows(cupy):
     from distsort.backends import cupy_rows
 
-    assert cupy_rows.sort_rows(cupy.empty((2, 0), "f4")).shape == (2, 0)
-    assert cupy_rows.argsort_rows(cupy.empty((0, 5), "f4")).shape == (0, 5)
+    assert cupy_rows.sort_rows(cupy.empty((2, 0), "f4"), policy.codec("f", 4)).shape == (2, 0)
+    assert cupy_rows.argsort_rows(cupy.empty((0, 5), "f4"), policy.codec("f", 4, unified=True)).shape == (0, 5)
 
 
 def test_what_fits():
