@@ -37,3 +37,11 @@ class SortMemoryError(DistsortError, MemoryError):
 
 class ExchangeError(DistsortError, RuntimeError):
     """A run could not be read from the worker that holds it, time and again; the message names both."""
+
+
+class ServiceError(DistsortError, RuntimeError):
+    """The job service refused a request, or could not be asked; ``status`` is the HTTP status, 0 without an answer."""
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status = status

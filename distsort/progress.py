@@ -217,20 +217,16 @@ class ClusterWatch:
 
 def _task_groups(dask_scheduler: Any = None) -> dict[str, tuple[int, int, float, float, float]]:
     """Return (done, total, start, stop, busy) by group; runs on the scheduler."""
-    groups = {}
-    for name, group in dask_scheduler.task_groups.items():
-        states = dict(group.states)
-        done = states.get("memory", 0) + states.get("released", 0) + states.get("forgotten", 0)
-        # A released task has run if its group has; waiting ones are counted apart.
-        ran = group.stop > 0
-        groups[name] = (
-            done if ran else 0,
-            sum(states.values()),
-            float(group.start),
-            float(group.stop),
-            float(group.duration),
-        )
-    return groups
+    return {name: group_counts(group) for name, group in dask_scheduler.task_groups.items()}
+
+
+def group_counts(group: Any) -> tuple[int, int, float, float, float]:
+    """Return (done, total, start, stop, busy) of one of a scheduler's task groups; times as of time.time()."""
+    states = dict(group.states)
+    done = states.get("memory", 0) + states.get("released", 0) + states.get("forgotten", 0)
+    # A released task has run if its group has; waiting ones are counted apart.
+    ran = group.stop > 0
+    return done if ran else 0, sum(states.values()), float(group.start), float(group.stop), float(group.duration)
 
 
 @contextmanager

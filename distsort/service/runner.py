@@ -1,0 +1,124 @@
+"""The process of one job: ``python -m distsort.service.runner``, started by the scheduler.
+
+Its orders come as one line of JSON on standard input, which stays open: its end means that the scheduler is gone, and
+with it the job. What it prints is the job's log. Its last word is ``answer.json`` in the working folder. SIGTERM
+unwinds the sort, which drops what it has staged.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import signal
+import sys
+import threading
+import time
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from distsort.errors import DistsortError, ExchangeError, ServiceError
+from distsort.service.jobs import Spec
+from distsort.service.records import write_json
+from distsort.service.roots import Roots
+from distsort.service.spans import phase_spans
+
+ANSWER = "answer.json"
+PERFORMANCE = "performance.html"
+
+logger = logging.getLogger("distsort.job")
+
+
+class Stopped(KeyboardInterrupt):
+    """SIGTERM came."""
+
+
+def main() -> int:
+    """Run the job that standard input tells of; return the exit status."""
+    logging.basicConfig(
+        level=logging.INFO,
+        stream=sys.stdout,
+        format="%(asctime)s %(levelname)s %(message)s",
+        datefmt="%FT%T%z",
+    )
+    logging.getLogger("distributed").setLevel(logging.WARNING)
+    signal.signal(signal.SIGTERM, _stop)
+    orders = json.loads(sys.stdin.buffer.readline())
+    threading.Thread(target=_watch_scheduler, args=(orders["stop_timeout"],), daemon=True).start()
+    try:
+        answer = {"ok": True, "result": run(orders)}
+    except Stopped:
+        logger.info("stopped; nothing was written")
+        return 128 + signal.SIGTERM
+    except Exception as error:
+        known = isinstance(error, DistsortError)
+        text = str(error) if known else f"{type(error).__name__}: {error}"
+        # What our own errors name stays wrong; the others, and a run that was lost too often, may pass.
+        answer = {"ok": False, "reason": text, "again": not known or isinstance(error, ExchangeError)}
+        logger.error("failed: %s", text, exc_info=None if known else error)
+    write_json(Path(ANSWER), answer)
+    return 0 if answer["ok"] else 1
+
+
+def run(orders: dict[str, Any]) -> dict[str, Any]:
+    """Sort as told, on the scheduler that gave the orders.
+
+    Parameters
+    ----------
+    orders
+        id, attempt, tag, address, spec and roots.
+
+    Returns
+    -------
+    dict
+        What came out, for the record of the job.
+    """
+    from distributed import Client, performance_report
+
+    from distsort.files import sort_files
+
+    spec = Spec.parse({name: value for name, value in orders["spec"].items() if value is not None})
+    logger.info("job %s, attempt %d, on %s", orders["id"], orders["attempt"], orders["address"])
+    _check_files(spec, Roots(orders["roots"]))
+    with (
+        Client(orders["address"], name=f"distsort-{orders['id']}", set_as_default=False) as client,
+        ExitStack() as stack,
+    ):
+        if spec.performance_report:
+            stack.enter_context(client.as_current())
+            stack.enter_context(performance_report(filename=PERFORMANCE))
+        with phase_spans("distsort", orders["id"], orders["tag"]):
+            report = sort_files(**spec.arguments(), client=client)
+    print(report.summary(), flush=True)
+    plain = report.to_dict()
+    rows = [part.rows for part in report.parts]
+    plain.update(parts=len(rows), smallest_part=min(rows, default=0), largest_part=max(rows, default=0))
+    return plain
+
+
+def _check_files(spec: Spec, roots: Roots) -> None:
+    """Refuse links below a root that lead out of it, now that wildcards and folders can be looked into."""
+    from distsort.io.storage import expand
+
+    for store, path, _ in expand(spec.src):
+        if store.local and not roots.holds(path):
+            raise ServiceError(403, f"{path} leads outside the allowed roots")
+
+
+def _stop(signum: int, frame: Any) -> None:
+    # Once: what is cleaning up already is left to it.
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    raise Stopped
+
+
+def _watch_scheduler(patience: float) -> None:
+    sys.stdin.buffer.read()
+    logger.error("the scheduler is gone")
+    os.kill(os.getpid(), signal.SIGTERM)
+    time.sleep(patience)
+    os._exit(1)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
