@@ -70,10 +70,12 @@ def _aligned(n: int) -> int:
 # Big tiles at few blocks per SM win: longer runs of one digit per tile, and fewer status rows to look back at.
 _Rows = tuple[tuple[int, int, int, int], ...]
 _NINE: dict[tuple[int, int], _Rows] = {
-    (1, 0): ((0, 256, 16, 3), (1 << 20, 256, 32, 3), (1 << 22, 256, 40, 3)),
-    (2, 0): ((0, 256, 16, 3), (1 << 20, 256, 32, 3), (1 << 22, 256, 40, 3)),
+    (1, 0): ((0, 256, 16, 3), (1 << 20, 256, 32, 3), (1 << 22, 256, 40, 3), (1 << 30, 256, 40, 2)),
+    (2, 0): ((0, 256, 16, 3), (1 << 20, 256, 32, 3), (1 << 22, 256, 40, 3), (1 << 30, 256, 48, 2)),
     (4, 0): ((0, 256, 16, 3), (1 << 20, 256, 32, 3), (1 << 22, 256, 40, 3)),
     (8, 0): ((0, 256, 16, 3), (1 << 22, 384, 24, 2)),
+    (1, 8): ((0, 256, 32, 2),),
+    (2, 8): ((0, 256, 32, 2),),
     (4, 8): ((0, 256, 16, 2), (1 << 22, 256, 32, 2)),
     (8, 4): ((0, 256, 16, 2), (1 << 22, 256, 32, 2)),
     (8, 8): ((0, 256, 16, 2), (1 << 22, 256, 24, 2)),
@@ -84,6 +86,8 @@ _EIGHT: dict[tuple[int, int], _Rows] = {
     (2, 0): ((0, 256, 16, 2), (1 << 22, 256, 32, 2)),
     (4, 0): ((0, 256, 16, 2), (1 << 22, 256, 32, 2)),
     (8, 0): ((0, 256, 16, 2), (1 << 22, 256, 20, 2)),
+    (1, 8): ((0, 256, 12, 2),),
+    (2, 8): ((0, 256, 12, 2),),
     (4, 8): ((0, 256, 12, 2),),
     (8, 4): ((0, 256, 12, 2),),
     (8, 8): ((0, 256, 10, 2),),
@@ -107,6 +111,36 @@ def radix_shape(capability: tuple[int, int], word: int, payload: int, n: int) ->
     table = _NINE if capability >= (9, 0) else _EIGHT
     chosen = max(row for row in table[word, payload] if row[0] <= n)
     return RadixShape(*chosen[1:])
+
+
+REPAIR_SHAPE = (512, 16)  # threads, items of radix_repair
+REPAIR_BLOCKS = 4  # per multiprocessor; they take tiles in turn
+FINISH_SHAPE = (256, 8)  # threads, items of radix_finish
+
+# From this many keys on, the launcher reads the plan back (one copy of 128 bytes, some 10 us) and then launches only
+# the passes that run, on fewer and narrower digits where it can.
+READ_PLAN_FROM = 1 << 23
+# Sorting by the top bits first must save this many passes of eight; a sample of so many keys decides.
+FINISH_SAVES = 2
+SAMPLE = 1 << 16
+# Mean number of further keys in a key's run up to which the finish is cheap.
+FINISH_NEIGHBOURS = 1.0
+
+
+# One launch with all blocks resident (radix_small.cu) up to this many keys; 64 blocks at most.
+SMALL_LIMIT = 1 << 18
+SMALL_THREADS = 512
+SMALL_BLOCKS = 64
+
+
+def small_items(n: int) -> int:
+    """Return the keys of a thread of radix_small: few, so that more multiprocessors share the work."""
+    return 4 if n <= SMALL_THREADS * 4 * SMALL_BLOCKS // 2 else 8
+
+
+def allowed_ties(n: int) -> int:
+    """Return how many neighbours of the sorted sample may agree: what runs of the allowed length would show."""
+    return max(4, int(SAMPLE * SAMPLE / (2 * n) * FINISH_NEIGHBOURS))
 
 
 def histogram_shape(capability: tuple[int, int], digits: int, n: int, multiprocessors: int) -> HistogramShape:
@@ -177,6 +211,13 @@ def codec(
     return Codec(ones >> 1, sign ^ reverse, 0 if nulls_first else 1, infinity, ones >> 1 if descending else ones)
 
 
+def unify_codec(plain: Codec, itemsize: int) -> Codec:
+    """Return the code for positions of the floats that `plain` sorts alone, nulls last."""
+    ones = (1 << 8 * itemsize) - 1
+    ascending = plain.flip == 1 << (8 * itemsize - 1)
+    return Codec(plain.negative, plain.flip, 1, plain.infinity, ones if ascending else ones >> 1)
+
+
 @dataclass(frozen=True)
 class Squeeze:
     """Which bits of a code take part, moved together (radix_onesweep.cu: Squeeze).
@@ -223,3 +264,68 @@ def stretches(varying: int) -> Squeeze | None:
         return None
     pad = [0] * (STRETCHES - len(masks))
     return Squeeze((*masks, *pad), (*shifts, *pad), bits)
+
+
+@dataclass(frozen=True)
+class RowShape:
+    """How rows of one length are sorted (row_sort.cu).
+
+    Attributes
+    ----------
+    lanes
+        Lanes of a warp to each row; 0: a block to each row.
+    threads, items
+        Threads of a block, elements of a thread.
+    shared
+        Bytes of dynamic shared memory.
+    """
+
+    lanes: int
+    threads: int
+    items: int
+    shared: int
+
+
+def padded_bytes(elements: int, size: int) -> int:
+    """Return the bytes of a padded shared array (block_sort.cuh: Padded)."""
+    return (elements + elements // WARP) * size
+
+
+def element_bytes(word: int, index: bool) -> int:
+    """Return the bytes of what a comparison sort moves: a key, or a key and its position (networks.cuh: Element)."""
+    if not index:
+        return max(word, 4)
+    return 8 if word <= 4 else 2 * word
+
+
+LANE_ITEMS, LANE_THREADS = 8, 256  # 8 elements in registers: 21 of 36 steps for a row of 256 stay inside a thread
+ROW_ITEMS, ROW_ITEMS_WIDE, ROW_THREADS = 16, 8, 512  # wide: 8-byte keys with positions take 3 registers each
+
+
+def row_shape(word: int, index: bool, n: int) -> RowShape | None:
+    """Return how to sort rows of n keys of `word` bytes; None when a row does not fit one block.
+
+    Examples
+    --------
+    >>> row_shape(4, False, 256)
+    RowShape(lanes=32, threads=256, items=8, shared=0)
+    >>> row_shape(4, False, 8193) is None
+    True
+    """
+    capacity = 1 << max(n - 1, 0).bit_length()
+    if capacity <= WARP * LANE_ITEMS:
+        return RowShape(max(1, capacity // LANE_ITEMS), LANE_THREADS, LANE_ITEMS, 0)
+    items = ROW_ITEMS_WIDE if index and word == 8 else ROW_ITEMS
+    threads = capacity // items
+    if threads > ROW_THREADS:
+        return None
+    return RowShape(0, threads, items, padded_bytes(capacity, element_bytes(word, index)))
+
+
+MERGE_SORT_THREADS, MERGE_SORT_ITEMS = 256, 8  # 2 Ki keys a tile: 48 KB hold them up to 16 bytes wide
+LADDER_THREADS = 256  # a thread for each of 2^8 buckets, warps enough to hide a load
+SCAN_ROWS = 16  # entries of a thread in the ladder's scan: as many loads in flight
+LADDER_COARSENING = 16  # keys of a thread at most: two tiles of 8-byte keys take 64 KB
+MERGE_BASIC_ITEMS = 16  # outputs of a thread
+MERGE_LADDER_TILE = 2048  # elements of A and of B in shared memory: 32 KB of 8-byte keys
+MERGE_LADDER_BLOCKS = 1056  # sections: 8 blocks to each of an H200's 132 multiprocessors

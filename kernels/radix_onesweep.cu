@@ -85,7 +85,8 @@ struct Control {
     u32 active;            // passes to run
     u32 digit[8];          // digit of each pass
     u64 ones, zeros;       // bits that are 1, that are 0, in some code: varying bits are ones & zeros
-    u64 zero_start, nan_start;  // where zeros and NaNs start in the output, plus 1; 0 until the repair has looked
+    u64 work;              // steps of long walks in the finish
+    u32 failed, spare[5];  // the finish met too much work and gave up: the output is not sorted
 };
 
 /// The bits of the code that take part, moved together: up to four stretches.
@@ -94,6 +95,8 @@ struct Squeeze {
     u32 shift[4];  // how far it was moved down
     u64 constant;  // the bits left out
 };
+
+static_assert(sizeof(Control) == 128, "distsort/backends/cupy_radix.py: CONTROL");
 
 /// One sort. Buffers 0 and 1 take turns so that the last pass writes 0; the input is only read.
 struct Job {
@@ -106,13 +109,16 @@ struct Job {
     void* out_values;    // values or positions
     Control* control;
     u64* bins;           // [digits][RADIX], zero before the histogram; then where each digit value starts
-    u64* specials;       // [2 x blocks of the repair], zero before it
+    u64* specials;       // [2 x tiles of the repair], zero before it
     void* status;        // Count[WINDOW + tiles][RADIX], zero before the first pass
     Codec codec;
     Squeeze squeeze;
     u32 index_bytes;     // width of positions written: 4 or 8
-    u32 first_digit;     // digits below are left out (radix_finish.cu puts their order right)
+    u32 skip;            // varying digits left out, the lowest: radix_finish puts their order right,
+    u32 finish;          // 1: the finish comes after the last pass, so the passes end in buffer 1
 };
+
+static_assert(sizeof(Job) == 216, "distsort/backends/cupy_radix.py: JOB");
 
 template <class Src, class Key>
 DEVICE Key squeeze(Src code, const Squeeze& s) {
@@ -145,7 +151,8 @@ DEVICE Key key_of(Src value, const Job& job) {
 
 /// Replicated bins: COLUMNS copies of each in neighbouring banks, a lane's column is lane % COLUMNS. Grid-stride, 16
 /// bytes a load. The last block to finish scans the bins and writes the plan.
-template <u32 THREADS, u32 COLUMNS, class Src, class Key, bool UNIFY, bool SQUEEZE>
+/// WATCH: note the special floats among keys that are sorted alone.
+template <u32 THREADS, u32 COLUMNS, class Src, class Key, bool UNIFY, bool SQUEEZE, bool WATCH>
 __global__ void __launch_bounds__(THREADS) radix_histogram(const __grid_constant__ Job job) {
     constexpr u32 DIGITS = sizeof(Key), BINS = DIGITS * RADIX, GROUPS = THREADS / RADIX, IN_FLIGHT = 4;
     constexpr u32 N = Vec16<Src>::N;
@@ -161,8 +168,7 @@ __global__ void __launch_bounds__(THREADS) radix_histogram(const __grid_constant
     u32 seen = 0;
     u32* const column = counters + lane % COLUMNS;
     auto count = [&](Src value) {
-        if constexpr (!UNIFY && sizeof(Src) > 1)
-            if (job.codec.infinity) seen |= special_float(value, job.codec);
+        if constexpr (WATCH) seen |= special_float(value, job.codec);
         const Key key = key_of<Key, UNIFY, SQUEEZE>(value, job);
 #pragma unroll
         for (u32 d = 0; d < DIGITS; ++d) red_add(column + (d * RADIX + (u32(key >> (8 * d)) & 255u)) * COLUMNS, 1u);
@@ -222,9 +228,9 @@ __global__ void __launch_bounds__(THREADS) radix_histogram(const __grid_constant
     }
     if (t == 0) {
         u32 active = 0;
-        for (u32 d = job.first_digit; d < DIGITS; ++d)
+        for (u32 d = 0; d < DIGITS; ++d)
             if (flags[d]) job.control->digit[active++] = d;
-        job.control->active = max(active, 1u);  // all constant: one pass over digit 0 of the plan, a stable copy
+        job.control->active = max(active, 1u);  // all constant: one pass over digit 0, a stable copy
     }
 }
 
@@ -275,10 +281,11 @@ __global__ void __launch_bounds__(THREADS, BLOCKS) radix_pass(const __grid_const
     constexpr u32 TILE = THREADS * ITEMS, WARPS = THREADS / WARP;
     static_assert(THREADS >= RADIX && TILE < (1u << 30));
 
-    const u32 active = job.control->active;
+    const u32 active = job.control->active - job.skip;
     if (pass >= active) return;  // the same for every thread of the grid
-    const bool last = pass == active - 1;
-    const u32 to = (active - 1 - pass) % 2, from = to ^ 1;
+    const u32 after = active - 1 - pass + job.finish;  // what still reads a buffer of this sort
+    const bool last = after == 0;
+    const u32 to = after % 2, from = to ^ 1;
 
     const u32 t = threadIdx.x, lane = t % WARP, warp = t / WARP;
     Carve smem;
@@ -293,7 +300,7 @@ __global__ void __launch_bounds__(THREADS, BLOCKS) radix_pass(const __grid_const
     for (u32 d = lane; d < RADIX; d += WARP) mine[d] = 0;
     if (t == 0) {
         shared[0] = atomic_add(&job.control->ticket[pass], 1u);
-        shared[1] = LOW / 8 + job.control->digit[pass];
+        shared[1] = LOW / 8 + (SQUEEZE ? pass : job.control->digit[job.skip + pass]);  // squeezed: all digits vary
     }
     block_sync();
     const u32 tile = shared[0];
@@ -388,7 +395,7 @@ __global__ void __launch_bounds__(THREADS, BLOCKS) radix_pass(const __grid_const
     // look back
     if (t < RADIX) {
         const Count inclusive = S::inclusive(pass);
-        const Count before = tile ? look_back(row, inclusive) : Count(job.bins[job.control->digit[pass] * RADIX + t]);
+        const Count before = tile ? look_back(row, inclusive) : Count(job.bins[job.control->digit[job.skip + pass] * RADIX + t]);
         st_relaxed(row, inclusive | (before + count));
         offsets[t] = before - local;  // modulo 2^bits; adding the position in the tile makes it whole
     }
@@ -448,98 +455,109 @@ __global__ void __launch_bounds__(THREADS, BLOCKS) radix_pass(const __grid_const
 
 // --- floats whose equal values have different bits ------------------------------------------------------------------
 
-/// The first position of the sorted output whose code is at least `code`.
+/// The first position of the sorted output whose code is at least `code`, found by a whole warp: 32 probes a step.
 template <class Src>
 DEVICE u64 lower_bound(const Job& job, Src code) {
+    const u32 lane = threadIdx.x % WARP;
     u64 low = 0, high = job.n;
     while (low < high) {
-        const u64 middle = low + (high - low) / 2;
-        if (encode(static_cast<const Src*>(job.out_keys)[middle], job.codec) < code)
-            low = middle + 1;
-        else
-            high = middle;
+        const u64 step = (high - low + WARP - 1) / WARP, at = low + lane * step;
+        const bool below = at < high && encode(static_cast<const Src*>(job.out_keys)[at], job.codec) < code;
+        const u32 probes = popc(warp_ballot(below));
+        high = probes ? min(high, low + probes * step) : low;
+        low += probes ? (probes - 1) * step + 1 : 0;
     }
     return low;
 }
 
+/// Sum of the words before this one of a stride-2 array, by a whole warp, 32 words a step; see look_back.
+DEVICE u64 warp_look_back(const u64* words, u64 tile) {
+    using S = Status<u64>;
+    const u32 lane = threadIdx.x % WARP;
+    u64 sum = 0;
+    for (u64 end = tile;; end -= WARP) {
+        const bool on = lane < end;
+        u64 word = on ? ld_acquire(words + 2 * (end - 1 - lane)) : S::PARTIAL;
+        while (warp_any(!(word & ~S::VALUE))) word = on ? ld_acquire(words + 2 * (end - 1 - lane)) : S::PARTIAL;
+        const u32 whole = warp_ballot((word & ~S::VALUE) != S::PARTIAL), last = whole & (0u - whole);  // its lowest bit
+        u64 part = !whole || (1u << lane) <= last ? word & S::VALUE : 0;
+#pragma unroll
+        for (u32 x = WARP / 2; x > 0; x /= 2) part += shfl_xor(part, x);
+        sum += part;
+        if (whole) return sum;
+    }
+}
+
 /// After a sort of float keys alone: writes the zeros and the NaNs of the input, in input order, over those of the
-/// output. Both stand in one stretch there (keys.cuh), so only their order among themselves was wrong. Each warp has its
-/// own piece of the input, counts it, and learns from the blocks before where its part of the stretch starts.
-template <u32 THREADS, class Src>
+/// output. Each of both stands in one stretch there (keys.cuh), so only the order inside was wrong. One read of the input;
+/// where a tile's share of a stretch starts, it learns by looking back: warp 0 for zeros, warp 1 for NaNs.
+template <u32 THREADS, u32 ITEMS, class Src>
 __global__ void __launch_bounds__(THREADS) radix_repair(const __grid_constant__ Job job) {
-    constexpr u32 WARPS = THREADS / WARP;
-    constexpr u64 READY = u64(1) << 63;
+    constexpr u32 TILE = THREADS * ITEMS, WARPS = THREADS / WARP;
+    using S = Status<u64>;
     const u32 seen = job.control->seen;
     if (!mixed_zeros(seen) && !mixed_nans(seen)) return;
     SHARED1(u32, ticket);
-    SHARED(u64, before, 2);
-    SHARED(u32, zeros, WARPS);
-    SHARED(u32, nans, WARPS);
-    const u32 t = threadIdx.x, lane = t % WARP, warp = t / WARP;
-    if (t < 2) before[t] = 0;
-    if (t == 0) ticket = atomic_add(&job.control->repair_ticket, 1u);
-    block_sync();
-    const u32 block = ticket;
+    SHARED(u32, count, 2 * WARPS);
+    SHARED(u64, first, 2);
+    const u32 t = threadIdx.x, lane = t % WARP, warp = t / WARP, below = (1u << lane) - 1;
     const Codec& c = job.codec;
-    const Src* keys = static_cast<const Src*>(job.keys);
-
-    if (block == 0 && t == 0) {  // while nobody writes: they wait for this
-        const Src plus = encode(Src(0), c), minus = encode(Src(Src(1) << (8 * sizeof(Src) - 1)), c);
-        st_release(&job.control->zero_start, lower_bound<Src>(job, min(plus, minus)) + 1);
-        st_release(&job.control->nan_start, lower_bound<Src>(job, Src(Src(0) - Src(2 * c.lift))) + 1);
-    }
-    const u64 piece = (job.n + u64(gridDim.x) * WARPS - 1) / (u64(gridDim.x) * WARPS);
-    const u64 low = min((u64(block) * WARPS + warp) * piece, job.n), high = min(low + piece, job.n);
-    u32 n_zeros = 0, n_nans = 0;
-    for (u64 i = low + lane; i < high; i += WARP) {
-        const Src m = magnitude(keys[i]);
-        n_zeros += m == 0;
-        n_nans += m > Src(c.infinity);
-    }
-    n_zeros = reduce_add(n_zeros);
-    n_nans = reduce_add(n_nans);
-    if (lane == 0) {
-        zeros[warp] = n_zeros;
-        nans[warp] = n_nans;
-    }
-    block_sync();
-    if (t == 0) {
-        u64 all_zeros = 0, all_nans = 0;
-        for (u32 w = 0; w < WARPS; ++w) {
-            all_zeros += zeros[w];
-            all_nans += nans[w];
-        }
-        st_relaxed(job.specials + 2 * block, READY | all_zeros);
-        st_relaxed(job.specials + 2 * block + 1, READY | all_nans);
-    }
-    for (u32 word = t; word < 2 * block; word += THREADS) {  // even words count zeros, odd ones NaNs
-        u64 sum = ld_relaxed(job.specials + word);
-        while (!(sum & READY)) sum = ld_relaxed(job.specials + word);
-        if (sum & ~READY) atomic_add(before + word % 2, sum & ~READY);
-    }
-    if (t == 0) {
-        u64 zero_start = ld_acquire(&job.control->zero_start), nan_start = ld_acquire(&job.control->nan_start);
-        while (!zero_start) zero_start = ld_acquire(&job.control->zero_start);
-        while (!nan_start) nan_start = ld_acquire(&job.control->nan_start);
-        atomic_add(before, zero_start - 1);
-        atomic_add(before + 1, nan_start - 1);
-    }
-    block_sync();
-    u64 next_zero = before[0], next_nan = before[1];
-    for (u32 w = 0; w < warp; ++w) {
-        next_zero += zeros[w];
-        next_nan += nans[w];
-    }
-    if (!n_zeros && !n_nans) return;
+    const Src* const keys = static_cast<const Src*>(job.keys);
     Src* const out = static_cast<Src*>(job.out_keys);
-    const u32 below = (1u << lane) - 1;
-    for (u64 i = low; i < high; i += WARP) {
-        const bool on = i + lane < high;
-        const Src w = on ? keys[i + lane] : Src(1);  // 1 is neither
-        const u32 zero = warp_ballot(magnitude(w) == 0), nan = warp_ballot(magnitude(w) > Src(c.infinity));
-        if (zero >> lane & 1) out[next_zero + popc(zero & below)] = w;
-        if (nan >> lane & 1) out[next_nan + popc(nan & below)] = w;
-        next_zero += popc(zero);
-        next_nan += popc(nan);
+    const u64 tiles = (job.n + TILE - 1) / TILE;
+    for (;;) {
+        block_sync();
+        if (t == 0) ticket = atomic_add(&job.control->repair_ticket, 1u);
+        block_sync();
+        const u64 tile = ticket, own = tile * TILE + warp * WARP * ITEMS + lane;
+        if (tile >= tiles) return;
+        Src key[ITEMS];
+#pragma unroll
+        for (u32 i = 0; i < ITEMS; ++i) key[i] = own + i * WARP < job.n ? keys[own + i * WARP] : Src(1);  // 1 is neither
+        u32 zeros = 0, nans = 0;
+#pragma unroll
+        for (u32 i = 0; i < ITEMS; ++i) {
+            zeros += popc(warp_ballot(magnitude(key[i]) == 0));
+            nans += popc(warp_ballot(magnitude(key[i]) > Src(c.infinity)));
+        }
+        if (lane == 0) {
+            count[warp] = zeros;
+            count[WARPS + warp] = nans;
+        }
+        block_sync();
+        if (warp < 2) {
+            u32 sum = 0;
+            for (u32 w = 0; w < WARPS; ++w) sum += count[warp * WARPS + w];
+            u64* const word = job.specials + 2 * tile + warp;
+            u64 before;
+            if (tile == 0) {
+                const Src plus = encode(Src(0), c), minus = encode(Src(Src(1) << (8 * sizeof(Src) - 1)), c);
+                before = lower_bound<Src>(job, warp ? Src(Src(0) - Src(2 * c.lift)) : min(plus, minus));
+            } else {
+                if (lane == 0) st_relaxed(word, S::PARTIAL | sum);
+                before = warp_look_back(job.specials + warp, tile);
+            }
+            // released and acquired along the chain: tile 0 has searched the output before anyone writes to it
+            if (lane == 0) {
+                st_release(word, S::inclusive(0) | (before + sum));
+                first[warp] = before;
+            }
+        }
+        block_sync();
+        if (!zeros && !nans) continue;
+        u64 zero = first[0], nan = first[1];
+        for (u32 w = 0; w < warp; ++w) {
+            zero += count[w];
+            nan += count[WARPS + w];
+        }
+#pragma unroll
+        for (u32 i = 0; i < ITEMS; ++i) {
+            const bool is_zero = magnitude(key[i]) == 0, is_nan = magnitude(key[i]) > Src(c.infinity);
+            const u32 all_zeros = warp_ballot(is_zero), all_nans = warp_ballot(is_nan);
+            if (is_zero) out[zero + popc(all_zeros & below)] = key[i];
+            if (is_nan) out[nan + popc(all_nans & below)] = key[i];
+            zero += popc(all_zeros);
+            nan += popc(all_nans);
+        }
     }
 }

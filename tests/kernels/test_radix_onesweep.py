@@ -1,11 +1,11 @@
-"""The single-pass radix sort on the host: every kind of sort against NumPy, over tile edges, schedules and hard keys."""
+"""The single-pass radix sort on the host: every kind of sort against NumPy, over tile edges and schedules."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 from distsort.kernels import policy
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 TILE = 1024
@@ -58,7 +58,8 @@ def run(lib, driver, keys, values=None, codec=PLAIN, squeeze=None, index=np.int6
 
 def over_cases(sizes, schedules):
     """Draw a length, a seed for the keys and a schedule."""
-    return given(n=sizes(TILE, TILES), seed=st.integers(0, 2**32 - 1), schedule=schedules)
+    drawn = given(n=sizes(TILE, TILES), seed=st.integers(0, 2**32 - 1), schedule=schedules)
+    return lambda test: settings(deadline=None)(drawn(test))
 
 
 @pytest.mark.parametrize("driver", ["sort_1", "sort_2", "sort_4", "sort_4_wide", "sort_8"])
@@ -213,3 +214,75 @@ def test_argsort_of_floats(kernels, sizes, schedules, size, descending, nulls_fi
         np.testing.assert_array_equal(got, order)
 
     check()
+
+
+@pytest.mark.parametrize("driver", ["small_1", "small_2", "small_4", "small_8"])
+def test_one_launch_for_small_keys(kernels, sizes, schedules, driver):
+    lib = kernels("radix_onesweep")
+    size = int(driver.split("_")[1])
+
+    @over_cases(sizes, schedules)
+    def check(n, seed, schedule):
+        if n == 0:
+            return
+        keys = random_keys(np.random.default_rng(seed), n, f"u{size}").view(f"i{size}")
+        lib.schedule(**{**schedule, "resident": TILES})  # all blocks: the launch is cooperative
+        got, _ = run(lib, driver, keys, codec=policy.codec("i", size))
+        np.testing.assert_array_equal(got, np.sort(keys))
+
+    check()
+
+
+@pytest.mark.parametrize("driver", ["small_argsort_1", "small_argsort_4", "small_argsort_8"])
+@pytest.mark.parametrize("index", [np.uint32, np.int64])
+def test_one_launch_for_small_argsort(kernels, sizes, schedules, driver, index):
+    lib = kernels("radix_onesweep")
+    size = int(driver.split("_")[2])
+
+    @over_cases(sizes, schedules)
+    def check(n, seed, schedule):
+        if n == 0:
+            return
+        keys = random_keys(np.random.default_rng(seed), n, f"u{size}")
+        lib.schedule(**{**schedule, "resident": TILES})
+        _, got = run(lib, driver, keys, index=index)
+        np.testing.assert_array_equal(got, np.argsort(keys, stable=True))
+
+    check()
+
+
+@pytest.mark.parametrize("driver", ["finish_keys", "finish_argsort"])
+@pytest.mark.parametrize("spread", [8, 11, 40])
+def test_finish_of_a_sort_by_top_bits(kernels, sizes, schedules, driver, spread):
+    lib = kernels("radix_onesweep")
+
+    @over_cases(sizes, schedules)
+    def check(n, seed, schedule):
+        if n == 0:
+            return
+        rng = np.random.default_rng(seed)
+        keys = rng.integers(0, 1 << spread, n, np.uint64) << np.uint64(32) | rng.integers(0, 1 << 20, n, np.uint64)
+        lib.schedule(**schedule)
+        out_keys, out_values = np.full(n, 0xA5, np.uint64), np.full(n, 0x5A5A, np.int64)
+        failed = np.zeros(1, np.int64)
+        args = (keys, keys, out_keys, out_values, n, 8, numbers(PLAIN), 32, failed)
+        lib(driver, *args)
+        order = np.argsort(keys, stable=True)
+        assert not failed[0]
+        if driver == "finish_keys":
+            np.testing.assert_array_equal(out_keys, keys[order])
+        else:
+            np.testing.assert_array_equal(out_values, order)
+
+    check()
+
+
+def test_the_finish_gives_up_on_long_runs(kernels):
+    lib = kernels("radix_onesweep")
+    n = 4000
+    keys = np.arange(n, dtype=np.uint64)[::-1].copy() & np.uint64(0xFFFF) | np.uint64(1 << 40)
+    keys[0] = 0
+    failed = np.zeros(1, np.int64)
+    lib.schedule()
+    lib("finish_keys", keys, keys, keys.copy(), np.zeros(n, np.int64), n, 8, numbers(PLAIN), 32, failed)
+    assert failed[0]
