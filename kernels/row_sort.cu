@@ -47,7 +47,7 @@ struct BlockTeam {
     DEVICE u32 take(bool wanted, u32& next) const {
         const u32 mine = warp_ballot(wanted), warp = threadIdx.x / WARP;
         block_sync();
-        sums[warp] = popc(mine);
+        if (threadIdx.x % WARP == 0) sums[warp] = popc(mine);
         block_sync();
         u32 place = next + popc(mine & ((1u << threadIdx.x % WARP) - 1));
         for (u32 w = 0; w < size / WARP; ++w) {

@@ -363,6 +363,7 @@ void thread_exit() {
         fail(text(f) + " returned while " + std::to_string(b.barrier.arrived.size()) +
              " threads of its block wait in block_sync at " + text(b.barrier.where));
     __tsan_release(&b.done);
+    __tsan_release(f->stack);  // its next owner, in a block that starts later in this launch, acquires it
     m.polls = 0;
     reclaim();
     m.ended.push_back(f);
@@ -380,6 +381,7 @@ void thread_exit() {
 void entry() {
     arrive(machine->current->context);
     __tsan_acquire(&machine->launch_sync);
+    __tsan_acquire(machine->current->stack);
     machine->body(machine->closure);
     thread_exit();
 }
