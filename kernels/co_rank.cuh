@@ -16,7 +16,9 @@
 //                       Siebert and Traeff, "Efficient MPI implementation of a parallel, stable merge algorithm", 2012)
 //      co_rank_binary   one comparison a step; log2 steps of two dependent loads
 //      co_rank_radix    R-1 independent probes a step, log_R steps: fewer waits where each load costs a trip to memory
-//      co_rank_many     K runs at once, one run for each of K lanes; ties by (key, run, position)
+//      co_rank_many     K runs at once, one run for each of K lanes; ties by (key, run, position); few rounds when the
+//                       runs are alike (Varman et al., "Merging multiple lists on hierarchical-memory multiprocessors", 1991,
+//                       state the problem; the steps here are our own)
 //
 // A sequence is anything with [i] that gives something with <: a pointer, or keys.cuh's codes, or a circular buffer.
 #pragma once
@@ -94,6 +96,30 @@ HOST_DEVICE Index co_rank_radix(Index k, A a, Index m, B b, Index n) {
     return low;
 }
 
+/// How many of the n sorted elements of `run` come before `key`; an equal one does if `ties`. Looks near `guess` first,
+/// as far off as the number of successes in so many trials strays, then halves what is left.
+template <class Seq, class Key>
+DEVICE u64 rank_near(Seq run, u64 n, Key key, bool ties, u64 guess) {
+    if (n == 0) return 0;
+    const u64 trials = guess < n - guess ? guess : n - guess;
+    const u64 span = u64(1) << ((65 - clz(trials)) / 2);  // 1.4 to 2 times the square root
+    const u64 first = guess > span ? guess - span : 0, second = guess + span < n ? guess + span : n - 1;
+    const Key at_first = run[first], at_second = run[second];
+    const bool after_first = at_first < key || (ties && !(key < at_first));
+    const bool after_second = at_second < key || (ties && !(key < at_second));
+    u64 low = after_second ? second + 1 : after_first ? first + 1 : 0;
+    u64 high = after_second ? n : after_first ? second : first;
+    while (low < high) {
+        const u64 mid = (low + high) / 2;
+        const Key at_mid = run[mid];
+        if (at_mid < key || (ties && !(key < at_mid)))
+            low = mid + 1;
+        else
+            high = mid;
+    }
+    return low;
+}
+
 /// The sum over the K lanes of a group, K a power of two.
 template <u32 K>
 DEVICE u64 group_sum(u64 v) {
@@ -102,67 +128,45 @@ DEVICE u64 group_sum(u64 v) {
     return v;
 }
 
-/// The co-ranks of rank k among K sorted runs. Lane r of a group of K lanes brings run r and gets its co-rank; all
-/// lanes of the warp call together (k may differ between groups).
+/// The co-ranks of rank k among K sorted runs. Lane r of a group of K lanes brings run r and a bracket [low, high] that
+/// holds its co-rank (at first 0 and the run's length), and gets its co-rank; all lanes of the warp call together, k may
+/// differ between groups.
 ///
-/// Each run keeps a bracket [low, high] of its co-rank. In a round each run probes two elements around the place
-/// where its co-rank would be if all brackets were filled alike. A probe's rank, over all runs, is at least the
-/// elements known to be before it and at most those not known to be after it:
+/// A round takes one key of the widest bracket and ranks it exactly, each lane in its own run. If fewer than `need` keys
+/// are before it, then they and it are among the first k and all brackets begin after it, else they all end at it:
 ///
-///      run s   low ......... p ........... q ........ high        x between p and q:
-///              |  before x   |  unknown    |   after x  |         p+1-low <= (elements of s before x) <= q-low
+///      run 0   low ....... p ............ high        p stands where the co-rank would be, were the keys of all runs
+///      run 1   low ......... | .......... high        spread alike: then what is left falls to about its square root
+///      run 2   low ..... | .............. high        a round
+///                  before p   after p
 ///
-/// A probe whose rank is surely below k moves `low` past itself, one surely at or above k moves `high` down to itself.
-/// The smallest first probe, or the largest, always does one of both, whatever the data. On runs that are alike the
-/// brackets shrink four- to eightfold; a round that shrinks them by less than a quarter is followed by one with
-/// the probes near the middles, which is what bounds the number of rounds.
+/// A round that leaves more than three quarters is followed by one that takes p from the middle, which halves at least
+/// the widest bracket whatever the keys are.
 template <u32 K, class Seq>
-DEVICE u64 co_rank_many(u64 k, Seq run, u64 length) {
+DEVICE u64 co_rank_many(u64 k, Seq run, u64 low, u64 high) {
     const u32 lane = threadIdx.x % WARP, me = lane % K, group = lane - me;
-    u64 low = 0, high = length;
-    u64 left = group_sum<K>(high), last = ~u64(0);
     bool middle = false;
-    while (warp_any(left > 0)) {
-        const u64 need = k - group_sum<K>(low), width = high - low;
-        const double fill = middle || left == 0 ? 0.5 : double(need) / double(left);
-        const u64 at = u64(fill * double(width)), span = width / 16;
-        u64 place[2], key[2] = {0, 0};  // the probes, counted from low, in order
-        place[0] = at > span ? at - span : 0;
-        place[1] = at + span;
-        if (width > 0) {
-#pragma unroll
-            for (u32 p = 0; p < 2; ++p) {
-                place[p] = min(place[p], width - 1);
-                key[p] = u64(run[low + place[p]]);
-            }
-        }
-        u64 least[2] = {place[0], place[1]}, most[2] = {place[0], place[1]};
-#pragma unroll
-        for (u32 s = 0; s < K; ++s) {
-            const u64 other_width = shfl(width, group + s);
-            const u64 key0 = shfl(key[0], group + s), key1 = shfl(key[1], group + s);
-            const u64 place0 = shfl(place[0], group + s), place1 = shfl(place[1], group + s);
-            if (s == me || other_width == 0) continue;
-#pragma unroll
-            for (u32 p = 0; p < 2; ++p) {
-                const bool after0 = key0 < key[p] || (key0 == key[p] && s < me);  // is my probe after its probe?
-                const bool after1 = key1 < key[p] || (key1 == key[p] && s < me);
-                least[p] += after1 ? place1 + 1 : after0 ? place0 + 1 : 0;
-                most[p] += after1 ? other_width : after0 ? place1 : place0;
-            }
-        }
-        if (width > 0) {
-            const u64 start = low;
-#pragma unroll
-            for (u32 p = 0; p < 2; ++p)
-                if (most[p] < need) low = start + place[p] + 1;
-#pragma unroll
-            for (u32 p = 2; p-- > 0;)
-                if (least[p] >= need) high = start + place[p];
-        }
-        last = left;
-        left = group_sum<K>(high - low);
+    for (u64 last = ~u64(0);;) {
+        const u64 need = k - group_sum<K>(low), left = group_sum<K>(high - low), width = high - low;
+        const bool all = need == left, done = all || need == 0;
+        if (warp_all(done)) return all ? high : low;
         middle = !middle && left > last - last / 4;
+        last = left;
+        u64 widest = width * K + me;
+#pragma unroll
+        for (u32 d = 1; d < K; d *= 2) widest = max(widest, shfl_xor(widest, d));
+        const u32 p = u32(widest % K);
+        const u64 at = middle || done ? width / 2 : u64(double(need) / double(left) * double(width));
+        const u64 guess = width == 0 ? 0 : min(at, width - 1);
+        u64 key = 0;
+        if (me == p && !done) key = run[low + guess];
+        key = shfl(key, group + p);
+        const u64 count = me == p || done ? guess : rank_near(run + low, width, key, me < p, guess);
+        const u64 before = group_sum<K>(count);
+        if (done) continue;
+        if (before < need)
+            low += count + (me == p);
+        else
+            high = low + count;
     }
-    return low;
 }

@@ -49,22 +49,28 @@ struct Runs {
     template <class V> DEVICE const V* values(u32 r) const { return reinterpret_cast<const V*>(table[3 * K + r]); }
 };
 
-/// cuts[c * K + r] = elements of run r among the first min(c * tile, total), for c in [0, cuts).
+constexpr u32 CUT_THREADS = 256;
+
+/// cuts[c * K + r] = elements of run r among the first min(c * tile, total), for c in [0, count). Each block finds its
+/// first cut and the next block's, which bracket the others, and then these.
 template <class T, u32 K, bool CODED>
-__global__ void merge_cuts(const u64* table, Codec codec, u64 total, u32 tile, u32 count, u64* cuts) {
+__global__ void __launch_bounds__(CUT_THREADS)
+merge_cuts(const u64* table, Codec codec, u64 total, u32 tile, u32 count, u64* cuts) {
+    constexpr u32 GROUPS = CUT_THREADS / K;
+    SHARED2(u64, bracket, 2, K);
     const Runs<T, K> runs{table};
-    const u32 thread = blockIdx.x * blockDim.x + threadIdx.x;
-    if constexpr (K == 2) {
-        if (thread >= count) return;
-        const u64 k = min(u64(thread) * tile, total);
-        const u64 i = co_rank_radix<4>(k, Codes<T, CODED>{runs.keys(0), codec}, runs.length(0),
-                                       Codes<T, CODED>{runs.keys(1), codec}, runs.length(1));
-        cuts[2 * u64(thread)] = i;
-        cuts[2 * u64(thread) + 1] = k - i;
-    } else {
-        const u32 c = min(thread / K, count - 1), r = thread % K;  // idle groups repeat the last one
-        cuts[u64(c) * K + r] = co_rank_many<K>(min(u64(c) * tile, total), Codes<T, CODED>{runs.keys(r), codec}, runs.length(r));
+    const u32 r = threadIdx.x % K, group = threadIdx.x / K;
+    const Codes<T, CODED> run{runs.keys(r), codec};
+    const u64 first = u64(blockIdx.x) * GROUPS;
+    if (threadIdx.x < WARP) {
+        const u64 c = first + (group > 0 ? GROUPS : 0);
+        const u64 cut = co_rank_many<K>(min(c * tile, total), run, u64(0), runs.length(r));
+        if (group < 2) bracket[group][r] = cut;
     }
+    block_sync();
+    const u64 c = first + group;  // groups beyond the last cut search too: their warp calls together
+    const u64 cut = co_rank_many<K>(min(c * tile, total), run, bracket[0][r], bracket[1][r]);
+    if (c < count) cuts[c * K + r] = cut;
 }
 
 enum Carry : u32 { NOTHING, VALUES, INDEX };
@@ -102,7 +108,8 @@ DEVICE void merge_round(Codes<T, CODED> from, const u16* from_place, T* to, u16*
         const u32 i = co_rank_binary(k, from + a, m, from + b, n);
         a += i;
         b += k - i;
-        T key_a = from.data[a], key_b = from.data[b];  // past a piece's end: read, never used
+        // two keys ahead of each run, so that no step waits for the read it starts; past a piece's end: read, never used
+        T key_a = from.data[a], key_b = from.data[b], next_a = from.data[a + 1], next_b = from.data[b + 1];
         T code_a = from.of(key_a), code_b = from.of(key_b);
         T* out = to + threadIdx.x * ITEMS;
         u16* out_place = to_place + threadIdx.x * ITEMS;
@@ -110,13 +117,13 @@ DEVICE void merge_round(Codes<T, CODED> from, const u16* from_place, T* to, u16*
         for (u32 s = 0; s < here; ++s) {
             const bool take_a = b >= b_end || (a < a_end && !(code_b < code_a));
             const u32 taken = take_a ? a : b;
+            const T ahead = from.data[taken + 2];
             out[s] = take_a ? key_a : key_b;
             if constexpr (CARRY) out_place[s] = FIRST ? u16(taken) : from_place[taken];
-            const T key = from.data[taken + 1], code = from.of(key);
             if (take_a) {
-                a = taken + 1, key_a = key, code_a = code;
+                a = taken + 1, key_a = next_a, next_a = ahead, code_a = from.of(key_a);
             } else {
-                b = taken + 1, key_b = key, code_b = code;
+                b = taken + 1, key_b = next_b, next_b = ahead, code_b = from.of(key_b);
             }
         }
     }

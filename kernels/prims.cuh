@@ -8,7 +8,7 @@
 // its source line. For that to work a kernel keeps to these rules:
 //
 //   - no inline assembly, no <<<>>>, no bare __shared__, no CUDA runtime calls, no standard headers;
-//   - shared memory through SHARED, SHARED1, or DYN_SHARED / Carve; unwritten shared memory is never read;
+//   - shared memory through SHARED, SHARED1, SHARED2, or DYN_SHARED / Carve; unwritten shared memory is never read;
 //   - blocks are one-dimensional and a whole number of warps; no thread returns before the last barrier;
 //   - every lane named in a mask calls the same collective on the same source line;
 //   - a loop that waits for another block spins on ld_relaxed or ld_acquire only, and waits only for tiles whose
@@ -36,9 +36,10 @@ constexpr u32 FULL_WARP = 0xffffffffu;
 #define DEVICE __device__ __forceinline__
 #define HOST_DEVICE __host__ __device__ __forceinline__
 
-// n elements, one element, or the launch's dynamic shared memory; all 16-byte (dynamic: 128-byte) aligned.
+// n elements, one, n x m, or the launch's dynamic shared memory; all 16-byte (dynamic: 128-byte) aligned.
 #define SHARED(T, name, n) __shared__ __align__(16) T name[n]
 #define SHARED1(T, name) __shared__ __align__(16) T name
+#define SHARED2(T, name, n, m) __shared__ __align__(16) T name[n][m]
 #define DYN_SHARED(T, name)                                      \
     extern __shared__ __align__(128) unsigned char dyn_shared_[]; \
     T* name = reinterpret_cast<T*>(dyn_shared_)
@@ -209,6 +210,7 @@ DEVICE void bulk_store_wait() {
 #define HOST_DEVICE inline
 #define SHARED(T, name, n) T(&name)[n] = *emu::shared<T[n]>([] {})
 #define SHARED1(T, name) T& name = *emu::shared<T>([] {})
+#define SHARED2(T, name, n, m) T(&name)[n][m] = *emu::shared<T[n][m]>([] {})
 #define DYN_SHARED(T, name) T* name = static_cast<T*>(emu::dynamic_shared())
 
 struct Carve {
