@@ -189,9 +189,9 @@ class PullState:
             lost = [run for run, a in sort.where.items() if a is not None and a.address == address]
             dead.update(a.id for run in lost if (a := sort.where[run]) is not None)
             self._undo(barrier, sort, lost, stimulus_id)
-        if dead:
-            for member in self.members:
-                self._send(member, {"op": "distsort-gone", "address": address, "attempts": sorted(dead)})
+        # Also when it held no run: a tick may be on its way from there, and Dask's own connection is cut with ours.
+        for member in self.members:
+            self._send(member, {"op": "distsort-gone", "address": address, "attempts": sorted(dead)})
 
     def _undo(self, barrier: Any, sort: Sorting, lost: Iterable[Any], stimulus_id: str) -> None:
         ts = self.scheduler.tasks.get(barrier)

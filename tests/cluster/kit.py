@@ -16,9 +16,10 @@ import dask.dataframe as dd
 import numpy as np
 import pandas as pd
 from distributed import Client, LocalCluster, wait
+from distributed.diagnostics.plugin import SchedulerPlugin
 
 import distsort
-from distsort.exchange.handles import NAME, BarrierTask
+from distsort.exchange.handles import NAME, BarrierTask, TickTask
 
 # Everything that waits in these tests ends by itself; no test may take longer than the longest of these.
 PATIENCE = 60
@@ -33,7 +34,9 @@ CONFIG = {
 
 
 @contextmanager
-def cluster(workers: int = 3, *, nanny: bool = True, config: dict[str, Any] | None = None, **kwargs: Any) -> Iterator[Client]:
+def cluster(
+    workers: int = 3, *, nanny: bool = True, config: dict[str, Any] | None = None, **kwargs: Any
+) -> Iterator[Client]:
     """Start workers in processes of their own; the scheduler runs in this process."""
     with (
         dask.config.set({**CONFIG, **(config or {})}),
@@ -74,7 +77,9 @@ def block(seed: int, rows: int, distinct: int, pause: float = 0.0) -> np.ndarray
     return np.random.default_rng(seed).integers(0, distinct, rows)
 
 
-def array(blocks: int, rows: int, distinct: int = 1 << 40, pause: float = 0.0, seed: int = 0) -> tuple[da.Array, np.ndarray]:
+def array(
+    blocks: int, rows: int, distinct: int = 1 << 40, pause: float = 0.0, seed: int = 0
+) -> tuple[da.Array, np.ndarray]:
     """Return a lazy array, made on the workers, and its values."""
     make = dask.delayed(block)
     parts = [da.from_delayed(make(seed + i, rows, distinct, pause), (rows,), np.int64) for i in range(blocks)]
@@ -87,7 +92,9 @@ def frame_block(seed: int, rows: int, distinct: int, pause: float = 0.0) -> pd.D
     return pd.DataFrame({"k": keys, "v": np.arange(rows) + seed * rows, "s": [f"s{k % 97}" for k in keys]})
 
 
-def frame(blocks: int, rows: int, distinct: int = 100, pause: float = 0.0, seed: int = 0) -> tuple[dd.DataFrame, pd.DataFrame]:
+def frame(
+    blocks: int, rows: int, distinct: int = 100, pause: float = 0.0, seed: int = 0
+) -> tuple[dd.DataFrame, pd.DataFrame]:
     """Return a lazy frame, made on the workers, and its rows."""
     meta = frame_block(0, 0, 1).astype({"s": "string[pyarrow]"})
     made = dd.from_map(frame_block, range(seed, seed + blocks), rows=rows, distinct=distinct, pause=pause, meta=meta)
@@ -198,6 +205,30 @@ def slow_down(client: Client, task: str, seconds: float) -> None:
         setattr(pull, task, slow)
 
     client.run(patch)
+
+
+class _Count(SchedulerPlugin):
+    """Counts executions of run tasks and of parts, as the scheduler sees them finish."""
+
+    def __init__(self, scheduler: Any) -> None:
+        self.scheduler = scheduler
+        self.counts = {"runs": 0, "parts": 0}
+
+    def transition(self, key: Any, start: str, finish: str, *args: Any, **kwargs: Any) -> None:
+        if start == "processing" and finish == "memory":
+            ts = self.scheduler.tasks[key]
+            if any(isinstance(d.run_spec, TickTask) for d in ts.dependents) and not isinstance(ts.run_spec, TickTask):
+                self.counts["runs"] += 1
+            elif any(isinstance(d.run_spec, BarrierTask) for d in ts.dependencies):
+                self.counts["parts"] += 1
+
+
+def count_tasks(client: Client) -> dict[str, int]:
+    """Begin to count; the dict that is returned goes on counting."""
+    scheduler = scheduler_of(client)
+    plugin = _Count(scheduler)
+    scheduler.add_plugin(plugin, name=f"count-{id(plugin)}")
+    return plugin.counts
 
 
 def start(collection: Any) -> Any:

@@ -1,0 +1,180 @@
+"""A worker dies, freezes or leaves in each phase: right rows, only what was lost done again, nothing left over."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+
+import numpy as np
+import pytest
+from distributed import Client
+
+from distsort.errors import ExchangeError
+from tests.cluster import kit, soak
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
+
+RUNS, PARTS = 6, 6
+
+
+def parts_done(client: Client) -> int:
+    barrier = kit.barrier_of(client)
+    return sum(d.state == "memory" for d in barrier.dependents) if barrier is not None else 0
+
+
+def in_state(client: Client, *states: str) -> bool:
+    barrier = kit.barrier_of(client)
+    return barrier is not None and barrier.state in states
+
+
+PHASES = {  # the task that is slowed down so that the phase lasts, and by how many seconds
+    "run": ("make", 0.3),
+    "cuts, their worker": ("find_cuts", 0.8),
+    "cuts, another": ("find_cuts", 0.8),
+    "pull": ("make_part", 0.5),
+    "a third of the parts": ("make_part", 0.3),
+    "all parts": ("make_part", 0.0),
+}
+
+
+def wait_for_phase(client: Client, phase: str) -> None:
+    scheduler = kit.scheduler_of(client)
+    if phase == "run":
+        kit.until(lambda: (s := scheduler.extensions.get("distsort")) is not None and len(s.attempts) >= 2)
+    elif phase.startswith("cuts"):
+        kit.until(lambda: in_state(client, "processing"))
+        time.sleep(0.2)
+    elif phase == "pull":
+        kit.until(lambda: in_state(client, "memory"))
+    elif phase == "a third of the parts":
+        kit.until(lambda: parts_done(client) >= PARTS // 3)
+    else:
+        kit.until(lambda: parts_done(client) == PARTS or in_state(client, "released"))
+
+
+def choose_victim(client: Client, phase: str) -> int:
+    pids = kit.worker_pids(client)
+    barrier = kit.barrier_of(client)
+    if phase.startswith("cuts") and barrier is not None and barrier.processing_on is not None:
+        on_it = barrier.processing_on.address
+        if phase == "cuts, their worker":
+            return pids[on_it]
+        return next(pid for address, pid in pids.items() if address != on_it)
+    return next(iter(pids.values()))
+
+
+def survive(client: Client, phase: str) -> dict[str, int]:
+    """Sort with a kill in that phase; return how many runs and parts were executed."""
+    lazy, source = kit.frame(RUNS, 2000, distinct=50)
+    task, seconds = PHASES[phase]
+    if seconds:
+        kit.slow_down(client, task, seconds)
+    counts = kit.count_tasks(client)
+    result = kit.start(kit.sort(lazy, npartitions=PARTS))
+    wait_for_phase(client, phase)
+    kit.kill(choose_victim(client, phase))
+    assert kit.sorted_bits(kit.finish(result), source)
+    del result
+    kit.assert_clean(client)
+    return counts
+
+
+@pytest.mark.parametrize("phase", PHASES)
+def test_a_killed_worker_comes_back(phase):
+    with kit.cluster(3) as client:
+        counts = survive(client, phase)
+        if phase not in ("run", "all parts"):
+            # The lost runs, with their like on the other workers, but not all of them.
+            assert counts["runs"] < 2 * RUNS
+
+
+@pytest.mark.parametrize("phase", PHASES)
+def test_a_killed_worker_stays_away(phase):
+    with kit.cluster(3, nanny=False) as client:
+        survive(client, phase)
+        assert len(kit.scheduler_of(client).workers) == 2
+
+
+def test_cuts_that_outlast_the_memory_manager():
+    """It drops copies every two seconds, of handles too if they were gathered; then a death would cost every run."""
+    with kit.cluster(3, config={"distributed.scheduler.active-memory-manager.interval": "0.3s"}) as client:
+        lazy, source = kit.frame(RUNS, 2000)
+        kit.slow_down(client, "find_cuts", 2.5)
+        counts = kit.count_tasks(client)
+        result = kit.start(kit.sort(lazy, npartitions=PARTS))
+        kit.until(lambda: in_state(client, "processing"))
+        time.sleep(1.5)
+        kit.kill(kit.worker_pids(client)[kit.barrier_of(client).processing_on.address])
+        assert kit.sorted_bits(kit.finish(result), source)
+        assert counts["runs"] < 2 * RUNS
+        kit.assert_clean(client)
+
+
+def test_a_frozen_worker_is_an_error():
+    config = {"distsort.pull.timeout": "0.5s", "distsort.pull.retries": 2}
+    with kit.cluster(3, config=config) as client:
+        lazy, _ = kit.frame(RUNS, 2000)
+        kit.slow_down(client, "find_cuts", 0.8)
+        result = kit.start(kit.sort(lazy, npartitions=PARTS))
+        kit.until(lambda: in_state(client, "processing"))
+        barrier = kit.barrier_of(client)
+        pids = kit.worker_pids(client)
+        frozen = next(pid for address, pid in pids.items() if address != barrier.processing_on.address)
+        os.kill(frozen, signal.SIGSTOP)
+        try:
+            with pytest.raises(ExchangeError, match=r"run .* on worker tcp.* no answer in 0\.5 s"):
+                kit.finish(result, 40)
+        finally:
+            os.kill(frozen, signal.SIGCONT)
+        del result
+        kit.assert_clean(client)
+
+
+def test_scale_down_waits_for_runs():
+    with kit.cluster(3) as client:
+        lazy, source = kit.array(RUNS, 2000)
+        kit.slow_down(client, "make_part", 0.5)
+        result = kit.start(kit.sort(lazy))
+        kit.until(lambda: in_state(client, "memory"))
+        scheduler = kit.scheduler_of(client)
+        assert client.sync(_workers_to_close, scheduler) == []
+        assert (kit.finish(result) == np.sort(source)).all()
+        del result
+        kit.assert_clean(client)
+        assert len(client.sync(_workers_to_close, scheduler)) == 1
+
+
+async def _workers_to_close(scheduler):
+    return scheduler.workers_to_close(n=1)
+
+
+def test_a_retired_worker_costs_its_runs():
+    with kit.cluster(3) as client:
+        lazy, source = kit.array(RUNS, 2000)
+        kit.slow_down(client, "make_part", 0.3)
+        result = kit.start(kit.sort(lazy))
+        kit.until(lambda: in_state(client, "memory"))
+        client.retire_workers([next(iter(kit.worker_pids(client)))])
+        assert (kit.finish(result) == np.sort(source)).all()
+        del result
+        kit.assert_clean(client)
+
+
+def test_client_restart_leaves_nothing():
+    with kit.cluster(2) as client:
+        lazy, source = kit.array(RUNS, 2000)
+        kit.slow_down(client, "make_part", 1)
+        result = kit.start(kit.sort(lazy))
+        kit.until(lambda: in_state(client, "memory"))
+        client.restart(timeout=kit.PATIENCE)
+        del result
+        kit.assert_clean(client)
+        assert (kit.sort(lazy).compute() == np.sort(source)).all()
+
+
+def test_soak():
+    """Fifty sorts, each with a worker killed at a random moment."""
+    with kit.cluster(3) as client:
+        took = soak.soak(client, int(os.environ.get("DISTSORT_SOAK", "50")), seed=20260804)
+    assert max(took) < 30

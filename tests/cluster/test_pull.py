@@ -1,0 +1,216 @@
+"""pull == graph == oracle, bit for bit, over dtypes, skew and partitions; laziness, culling, sharing; nothing left over."""
+
+from __future__ import annotations
+
+import dask
+import dask.array as da
+import dask.dataframe as dd
+import numpy as np
+import pandas as pd
+import pytest
+
+import distsort
+from distsort.errors import KeyTypeError
+from tests.cluster import kit
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
+
+RNG = np.random.default_rng(7)
+ROWS = 4001
+DTYPES = ["i1", "u4", "i8", "f2", "f4", "f8", "c16", "M8[ns]", "m8[s]", "bool"]
+SKEWS = ["uniform", "constant", "heavy", "zipf", "sorted", "reversed"]
+
+
+def values(dtype: str, skew: str) -> np.ndarray:
+    """Values of a dtype with NaNs of both signs, zeros of both signs and infinities where it has them."""
+    kind = np.dtype(dtype).kind
+    draw = {
+        "uniform": lambda: RNG.integers(-1000, 1000, ROWS),
+        "constant": lambda: np.full(ROWS, 3),
+        "heavy": lambda: np.where(RNG.random(ROWS) < 0.9, 5, RNG.integers(-100, 100, ROWS)),
+        "zipf": lambda: np.minimum(RNG.zipf(1.3, ROWS), 10_000),
+        "sorted": lambda: np.arange(ROWS),
+        "reversed": lambda: np.arange(ROWS)[::-1],
+    }[skew]()
+    if kind in "iub":
+        return draw.astype(dtype)
+    if kind in "mM":
+        made = draw.astype("i8").view("m8[s]" if kind == "m" else "M8[ns]")
+        made[::97] = np.array("NaT", dtype=made.dtype)
+        return made
+    made = draw.astype("f8") / 7
+    with np.errstate(over="ignore"):
+        made = made.astype(dtype)
+    made[::89], made[1::91], made[2::101], made[3::103] = np.nan, -0.0, 0.0, np.inf
+    if kind == "f":
+        made[4::107] = -made[0]
+    return made
+
+
+def bits(array: np.ndarray) -> bytes:
+    return np.ascontiguousarray(array).tobytes()
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_arrays(pair, dtype):
+    skews = SKEWS if dtype in ("i8", "f8") else SKEWS[:3]
+    for i, skew in enumerate(skews):
+        source = values(dtype, skew)
+        x = da.from_array(source, chunks=(1000, 1, 1500, ROWS - 2501))
+        options = {"npartitions": [1, 3, 7][i % 3], "descending": bool(i % 2)}
+        index = distsort.argsort(x, exchange="pull", **options)
+        pulled, plain, index = dask.compute(
+            distsort.sort(x, exchange="pull", **options), distsort.sort(x, exchange="graph", **options), index
+        )
+        assert bits(pulled) == bits(plain) == bits(source[index])
+        with dask.config.set(scheduler="sync"):
+            expected = distsort.argsort(da.from_array(source, chunks=-1), descending=options["descending"]).compute()
+        assert (index == expected).all()
+        if dtype != "c16" and not options["descending"]:
+            assert (index == np.argsort(source, kind="stable")).all()
+    kit.assert_clean(pair)
+
+
+@pytest.mark.parametrize("skew", SKEWS)
+def test_frames(pair, skew):
+    keys = values("i8", skew)
+    source = pd.DataFrame(
+        {
+            "k": keys,
+            "f": values("f8", "uniform"),
+            "c": pd.Categorical([f"c{k % 5}" for k in keys], [f"c{i}" for i in (3, 1, 4, 0, 2)]),
+            "n": pd.array(np.where(keys % 3 == 0, None, keys), dtype="Int64"),
+            "s": pd.array([None if k % 7 == 0 else f"s{k % 11}" for k in keys], dtype="string[pyarrow]"),
+            "t": values("M8[ns]", "uniform"),
+        },
+        index=pd.Index(RNG.integers(0, 50, ROWS), name="i"),
+    )
+    frame = dd.from_pandas(source, npartitions=5, sort=False)
+    cases = [
+        ("k", {}, 3),
+        (["s", "k"], {"na_position": "first"}, 4),
+        (["c", "n"], {"ascending": [False, True]}, 1),
+        ("t", {"ignore_index": True, "ascending": False}, 7),
+    ]
+    for by, options, parts in cases:
+        pulled, plain = (
+            distsort.sort_values(frame, by, npartitions=parts, exchange=e, **options) for e in ("pull", "graph")
+        )
+        pulled, plain = dask.compute(pulled, plain)
+        pd.testing.assert_frame_equal(pulled, plain, check_exact=True)
+        if by != ["c", "n"]:  # pandas has one direction for all nulls only
+            expected = source.sort_values(by, kind="stable", **options)
+            pd.testing.assert_frame_equal(pulled.reset_index(drop=True), expected.reset_index(drop=True))
+    kit.assert_clean(pair)
+
+
+def test_parts_are_exactly_balanced(pair):
+    lazy, _ = kit.frame(6, 1001, distinct=2)
+    sizes = kit.sort(lazy, npartitions=5).map_partitions(len).compute().tolist()
+    assert sizes == [(j + 1) * 6006 // 5 - j * 6006 // 5 for j in range(5)]
+
+
+def test_key_function_and_series(pair):
+    source = pd.Series(RNG.integers(0, 10_000, ROWS), name="x")
+    series = dd.from_pandas(source, npartitions=4, sort=False)
+    result = distsort.sort_values(series, key=lambda s: s % 100, exchange="pull").compute()
+    pd.testing.assert_series_equal(result, source.sort_values(key=lambda s: s % 100, kind="stable"))
+
+
+def test_nothing_runs_before_it_is_asked_for(pair):
+    lazy, _ = kit.array(3, 100)
+    before = len(kit.scheduler_of(pair).tasks)
+    kit.sort(lazy)
+    assert len(kit.scheduler_of(pair).tasks) == before
+
+
+def test_one_part_asked_is_one_part_made(pair):
+    lazy, source = kit.array(4, 500)
+    result = kit.sort(lazy, npartitions=8)
+    made = result.blocks[3].persist()
+    assert (made.compute() == np.sort(source)[750:1000]).all()
+    parts = [k for k in kit.scheduler_of(pair).tasks if "sort-part" in str(k) or "make_part" in str(k)]
+    assert len(parts) <= 1
+    lazy, source = kit.frame(4, 500)
+    head = kit.sort(lazy, npartitions=8).head(5)
+    assert (head["v"].to_numpy() == source.sort_values("k", kind="stable")["v"].to_numpy()[:5]).all()
+    kit.assert_clean(pair)
+
+
+def test_several_sorts_at_once_and_the_same_one_again(pair):
+    a, a_source = kit.array(5, 300, seed=1)
+    b, b_source = kit.frame(4, 300, seed=2)
+    first, second = kit.sort(a), kit.sort(b, npartitions=3)
+    for _ in range(2):
+        x, y, z = dask.compute(first, second, first)
+        assert kit.sorted_bits(x, a_source)
+        assert kit.sorted_bits(y, b_source)
+        assert (x == z).all()
+    assert kit.sorted_bits(kit.sort(kit.sort(a)).compute(), a_source)
+    # Two numbers of parts from one input share its runs.
+    two, three = dask.compute(kit.sort(a, npartitions=2), kit.sort(a, npartitions=3))
+    assert (two == three).all()
+    kit.assert_clean(pair)
+
+
+def test_persisted_parts_outlive_the_runs(pair):
+    lazy, source = kit.array(4, 300)
+    result = kit.sort(lazy).persist()
+    kit.finish(result)
+    kit.assert_clean(pair)
+    assert (result.compute() == np.sort(source)).all()
+
+
+def test_no_rows_and_one_row(pair):
+    for rows in ([0, 0, 0], [0, 1, 0]):
+        lazy = da.concatenate([da.zeros(n, chunks=max(n, 1)) for n in rows if n or not sum(rows)])
+        lazy = da.concatenate([lazy, da.zeros(0, chunks=1)])
+        assert len(kit.sort(lazy, npartitions=3).compute()) == sum(rows)
+    empty = dd.from_pandas(kit.frame_block(0, 10, 5), npartitions=5).query("k > 100")
+    assert len(kit.sort(empty, npartitions=3).compute()) == 0
+    kit.assert_clean(pair)
+
+
+def test_an_input_that_fails_leaves_nothing(pair):
+    def broken(part):
+        if part["k"].iloc[0] == part["k"].iloc[0] and part["v"].iloc[0] >= 600:
+            raise ZeroDivisionError("a bad partition")
+        return part
+
+    lazy, _ = kit.frame(5, 300)
+    with pytest.raises(ZeroDivisionError, match="a bad partition"):
+        kit.sort(lazy.map_partitions(broken, meta=lazy._meta)).compute()
+    kit.assert_clean(pair)
+    mixed = dd.from_map(
+        lambda i: pd.DataFrame({"k": pd.Series([1, "a", i], dtype=object)}), range(3), meta={"k": object}
+    )
+    with dask.config.set({"dataframe.convert-string": False}), pytest.raises(KeyTypeError, match="k"):
+        kit.sort(mixed).compute()
+    kit.assert_clean(pair)
+
+
+@pytest.mark.parametrize("phase", ["runs", "cuts", "parts"])
+def test_a_cancelled_sort_leaves_nothing(phase):
+    with kit.cluster(2) as client:
+        lazy, source = kit.array(6, 2000, pause=0.1 if phase == "runs" else 0)
+        if phase != "runs":
+            kit.slow_down(client, {"cuts": "find_cuts", "parts": "make_part"}[phase], 0.5)
+        result = kit.start(kit.sort(lazy))
+        state = {"runs": ("waiting",), "cuts": ("processing",), "parts": ("memory",)}[phase]
+        kit.until(lambda: (ts := kit.barrier_of(client)) is not None and ts.state in state)
+        if phase == "runs":
+            kit.until(lambda: kit.scheduler_of(client).extensions.get("distsort") is not None)
+        client.cancel(result)
+        del result
+        kit.assert_clean(client)
+        kit.until(lambda: not kit.scheduler_of(client).tasks, 10)
+        assert (kit.finish(kit.start(kit.sort(lazy))) == np.sort(source)).all()
+        kit.assert_clean(client)
+
+
+@pytest.mark.parametrize("scheduler", ["sync", "threads"])
+def test_without_a_cluster_the_handles_carry_the_runs(scheduler):
+    source = values("f8", "heavy")
+    x = da.from_array(source, chunks=700)
+    with dask.config.set(scheduler=scheduler):
+        assert (distsort.argsort(x, exchange="pull").compute() == np.argsort(source, kind="stable")).all()
