@@ -1,4 +1,4 @@
-"""Sort after sort, in each of which one worker is killed at a random moment: ``python -m tests.cluster.soak --sorts 500``."""
+"""Sorts in each of which one worker is killed at a random moment: ``python -m tests.cluster.soak --sorts 500``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""pull == graph == oracle, bit for bit, over dtypes, skew and partitions; laziness, culling, sharing; nothing left over."""
+"""pull == graph == oracle, bit for bit; laziness, culling, sharing; nothing left over."""
 
 from __future__ import annotations
 
