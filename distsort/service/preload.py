@@ -35,6 +35,20 @@ class Service:
     collector: Any = None
 
 
+def check_settings() -> None:
+    """Raise what `setup` would: Dask logs what a preload raises, and goes on without it.
+
+    Raises
+    ------
+    OptionError
+        A setting is wrong.
+    """
+    read_token()
+    Roots(config.get("service.roots"))
+    limits()
+    Records(directory()).close()
+
+
 async def setup(scheduler: Any) -> None:
     """Start the queue and add routes and metrics to those of the scheduler.
 
@@ -49,6 +63,7 @@ async def setup(scheduler: Any) -> None:
         or hasattr(scheduler, "nthreads")
     ):
         raise OptionError("distsort.service is a preload for the scheduler, not for workers")
+    _show_log()
     token = read_token()
     roots = Roots(config.get("service.roots"))
     records = Records(directory())
@@ -121,3 +136,15 @@ def read_token() -> str | None:
     if len(token) < SHORTEST_TOKEN or not token.isascii() or not token.isprintable() or " " in token:
         raise OptionError(f"{place}: a token is {SHORTEST_TOKEN} or more printable ASCII characters without spaces")
     return token
+
+
+def _show_log() -> None:
+    """Print our events beside the scheduler's own log, unless the logging of this process says where they go."""
+    ours = logging.getLogger("distsort")
+    if ours.hasHandlers() or ours.level:
+        return
+    handler = logging.StreamHandler()
+    handler.setFormatter(logging.Formatter(dask.config.get("distributed.admin.log-format")))
+    ours.addHandler(handler)
+    ours.setLevel(logging.INFO)
+    ours.propagate = False

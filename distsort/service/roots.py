@@ -28,7 +28,7 @@ class Roots:
     Raises
     ------
     OptionError
-        A root is a relative path.
+        A root is neither an absolute path nor a plain URL.
     """
 
     def __init__(self, roots: Iterable[str]) -> None:
@@ -38,7 +38,10 @@ class Roots:
         for root in self.texts:
             path = local_path(root)
             if path is None:
-                self._urls.append(_split(root))
+                try:
+                    self._urls.append(_split(root))
+                except ValueError as error:
+                    raise OptionError(f"root {root!r}: {error}") from None
             elif path.is_absolute():
                 self._folders.append(path.resolve())
             else:

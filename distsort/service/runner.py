@@ -14,9 +14,12 @@ import signal
 import sys
 import threading
 import time
+import warnings
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
+
+import dask
 
 from distsort.errors import DistsortError, ExchangeError, ServiceError
 from distsort.service.jobs import Spec
@@ -43,8 +46,12 @@ def main() -> int:
         datefmt="%FT%T%z",
     )
     logging.getLogger("distributed").setLevel(logging.WARNING)
+    # The annotations are for the tasks: Dask hands them on when it computes, and warns of frames, which forget theirs.
+    warnings.filterwarnings("ignore", message="Dask annotations", category=UserWarning)
+    # The scheduler looks at the progress itself: nobody asks this process for it.
+    dask.config.set({"distsort.progress.interval": "1h"})
     signal.signal(signal.SIGTERM, _stop)
-    orders = json.loads(sys.stdin.buffer.readline())
+    orders = json.loads(_read_line())
     threading.Thread(target=_watch_scheduler, args=(orders["stop_timeout"],), daemon=True).start()
     try:
         answer = {"ok": True, "result": run(orders)}
@@ -112,8 +119,20 @@ def _stop(signum: int, frame: Any) -> None:
     raise Stopped
 
 
+def _read_line() -> bytes:
+    """Read from standard input without a buffer: a thread that waits in one would block the end of this process."""
+    line = b""
+    while not line.endswith(b"\n"):
+        piece = os.read(0, 1)
+        if not piece:
+            raise SystemExit("no orders came: this module is started by the job service")
+        line += piece
+    return line
+
+
 def _watch_scheduler(patience: float) -> None:
-    sys.stdin.buffer.read()
+    while os.read(0, 1 << 10):
+        pass
     logger.error("the scheduler is gone")
     os.kill(os.getpid(), signal.SIGTERM)
     time.sleep(patience)
