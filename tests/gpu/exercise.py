@@ -1,0 +1,154 @@
+"""A small, checked run of every kernel: what compute-sanitizer watches.
+
+``compute-sanitizer --tool memcheck python -m tests.gpu.exercise``. Arrays come from plain allocations, so that an
+access beyond one of them is seen; inputs are made on the host, so that little but our kernels is watched. The methods
+that production takes for large inputs only are made to run on small ones. At the end every kernel of the sources must
+have run.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+
+def main() -> None:
+    import cupy
+    from distsort.kernels import loader
+
+    cupy.cuda.set_allocator(None)
+    rng = np.random.default_rng(1)
+    ladder(cupy, rng)
+    rows(cupy, rng)
+    radix(cupy, rng)
+    merges(cupy, rng)
+    cupy.cuda.Device().synchronize()
+    launched = {re.split("[<(]", name)[0] for module in loader.cache_info() for name in module["kernels"]}
+    written = {
+        name
+        for source in Path(loader.FOLDER).glob("*.cu")
+        for name in re.findall(r"__global__[^(]*?(?:__launch_bounds__\([^)]*\)\s*)?(\w+)\(", source.read_text())
+    }
+    missing = sorted(written - launched)
+    if missing:
+        raise SystemExit(f"these kernels were not run: {', '.join(missing)}")
+    print(f"{len(written)} kernels ran, in {sum(len(m['kernels']) for m in loader.cache_info())} instantiations")
+
+
+def words(rng: np.random.Generator, n: int, dtype: str) -> np.ndarray:
+    return rng.integers(0, np.iinfo(dtype).max, n, dtype, endpoint=True)
+
+
+def same(got: Any, expected: np.ndarray, what: str) -> None:
+    got = got.get()
+    unsigned = f"u{expected.dtype.itemsize}"
+    if not np.array_equal(got.view(unsigned), expected.view(unsigned)):
+        raise SystemExit(f"wrong result: {what}")
+
+
+def ladder(cupy: Any, rng: np.random.Generator) -> None:
+    from distsort.backends import cupy_ladder
+
+    for dtype in ("u4", "u8"):
+        keys = words(rng, 5000, dtype)
+        for name in cupy_ladder.RUNGS:
+            options = {"bits": 8, "coarsening": 3} if name in ("radix_scatter", "radix_local_sort") else {}
+            same(cupy_ladder.sort(name, cupy.asarray(keys), **options), np.sort(keys), name)
+        a, b = np.sort(keys[:2000]), np.sort(keys[2000:])
+        for name in cupy_ladder.MERGES:
+            same(cupy_ladder.merge(name, cupy.asarray(a), cupy.asarray(b)), np.sort(keys), name)
+    wide = np.stack([words(rng, 5000, "u8") % 7, words(rng, 5000, "u8")], axis=1)
+    order = np.lexsort((wide[:, 1], wide[:, 0]))
+    same(cupy_ladder.merge_sort(cupy.asarray(wide)), wide[order], "merge_sort, 128 bits")
+    same(cupy_ladder.merge_argsort(cupy.asarray(wide)), order.astype(np.uint32), "merge_argsort, 128 bits")
+
+
+def floats(rng: np.random.Generator, n: int, dtype: str) -> np.ndarray:
+    """Return random bits with both zeros and NaNs of many kinds: what makes the repairs run."""
+    size = np.dtype(dtype).itemsize
+    values = words(rng, n, f"u{size}").view(dtype)
+    values[rng.random(n) < 0.1] = 0.0
+    values[rng.random(n) < 0.1] = -0.0
+    return values
+
+
+def rows(cupy: Any, rng: np.random.Generator) -> None:
+    from distsort.kernels import policy
+
+    from distsort.backends import cupy_rows
+
+    for dtype in ("f2", "f4", "f8"):
+        for n in (5, 200, 1000):
+            values = floats(rng, 7 * n, dtype).reshape(7, n)
+            order = np.argsort(values, axis=1, kind="stable")
+            given, size = cupy.asarray(values), np.dtype(dtype).itemsize
+            expected = np.take_along_axis(values, order, axis=1)
+            same(cupy_rows.sort_rows(given, policy.codec("f", size)), expected, f"sort_rows {dtype} {n}")
+            columns = cupy_rows.argsort_rows(given, policy.codec("f", size, unified=True))
+            same(columns, order, f"argsort_rows {dtype} {n}")
+
+
+def radix(cupy: Any, rng: np.random.Generator) -> None:
+    from distsort.kernels import policy
+
+    from distsort.backends import cupy_radix
+
+    def check(values: np.ndarray, what: str) -> None:
+        kind, size = values.dtype.kind, values.dtype.itemsize
+        order = np.argsort(values, kind="stable")
+        plain, unified = policy.codec(kind, size), policy.codec(kind, size, unified=True)
+        given = cupy.asarray(values)
+        same(cupy_radix.sort_keys(given, plain), values[order], f"sort_keys {what}")
+        same(cupy_radix.argsort_keys(given, unified), order, f"argsort_keys {what}")
+        before = rng.permutation(values.size)
+        cascaded = before[np.argsort(values[before], kind="stable")]
+        got = cupy_radix.argsort_keys(given, unified, cupy.asarray(before.astype(np.uint32)))
+        same(got, cascaded, f"argsort_keys by positions {what}")
+        if kind == "u" and size >= 4:
+            for width in ("u4", "u8"):
+                carried = words(rng, values.size, width)
+                out = cupy_radix.sort_pairs(given, cupy.asarray(carried), plain)
+                same(out[0], values[order], f"sort_pairs {what}")
+                same(out[1], carried[order], f"sort_pairs {what}, values")
+
+    n = 30011
+    few_bits = words(rng, n, "u8") & np.uint64(0x00000F00F0000FF0)
+    inputs = [words(rng, n, dtype) for dtype in ("u1", "u2", "u4", "u8")]
+    inputs += [floats(rng, n, dtype) for dtype in ("f2", "f4", "f8")]
+    inputs += [few_bits, np.full(n, 7, np.uint64)]
+    for values in inputs:
+        check(values, f"{values.dtype}, one launch")
+    kept = policy.SMALL_LIMIT, policy.read_plan_from
+    try:
+        policy.SMALL_LIMIT = 0
+        for values in inputs:
+            check(values, f"{values.dtype}, passes")
+        policy.read_plan_from = lambda size: 1  # the methods that are chosen from the plan
+        for values in inputs:
+            check(values, f"{values.dtype}, chosen")
+    finally:
+        policy.SMALL_LIMIT, policy.read_plan_from = kept
+
+
+def merges(cupy: Any, rng: np.random.Generator) -> None:
+    from distsort.backends.cupy import CupyBackend
+    from distsort.order import array_order
+
+    backend = CupyBackend()
+    for dtype in ("u4", "u8", "f4", "f8"):
+        for k in (2, 3, 8):
+            values = floats(rng, 20011, dtype) if dtype[0] == "f" else words(rng, 20011, dtype) % 1000
+            bounds = np.array([0, *np.sort(rng.integers(0, values.size, k - 1)), values.size])
+            runs = [run[np.argsort(run, kind="stable")] for run in np.split(values, bounds[1:-1])]
+            whole = np.concatenate(runs)
+            order = np.argsort(whole, kind="stable")
+            same(backend.merge([cupy.asarray(run) for run in runs], False), whole[order], f"merge {k} {dtype}")
+            got = backend.merge_order((cupy.asarray(whole),), bounds, array_order(False))
+            same(got.astype(np.int64), order, f"merge_order {k} {dtype}")
+
+
+if __name__ == "__main__":
+    main()
