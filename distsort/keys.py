@@ -24,7 +24,7 @@ import pyarrow as pa
 from distsort import keys_text
 from distsort.errors import InputError, KeyTypeError
 from distsort.keys_arrow import arrow_fields, check_orderable
-from distsort.keys_codes import Codes, Field, lay_word
+from distsort.keys_codes import Chain, Codes, Field, lay_word
 from distsort.keys_numbers import complex_fields, float_fields, integer_fields, null_field, time_fields
 from distsort.keys_objects import called, normalise
 from distsort.order import Key, Order
@@ -72,14 +72,14 @@ def encode(columns: Sequence[Any], order: Order) -> Codes:
     Examples
     --------
     >>> from distsort.order import make_order
-    >>> codes = encode([np.array([3, 1, 2]), np.array(["b", "a", "a"])], make_order(["n", "s"], [False, True]))
+    >>> codes = encode([np.array([3, 1, 2]), np.array([b"b", b"a", b"a"])], make_order(["n", "s"], [False, True]))
     >>> codes.words
-    (array([2, 9, 5], dtype=uint8),)
+    (array([ 98, 609, 353], dtype=uint16),)
     """
     if len(columns) != len(order):
         raise InputError(f"{len(columns)} key columns were given for the {len(order)} keys of '{order}'")
     n = len(columns[0])
-    fields: list[Field] = []
+    fields: list[Field | Chain] = []
     for column, key in zip(columns, order.keys, strict=True):
         if len(column) != n:
             raise InputError(f"{called(key)} has {len(column)} rows, the first key has {n}: give columns of one table")
@@ -87,7 +87,7 @@ def encode(columns: Sequence[Any], order: Order) -> Codes:
     return Codes(n, fields)
 
 
-def _fields(column: Any, key: Key, lone: bool) -> list[Field]:
+def _fields(column: Any, key: Key, lone: bool) -> Sequence[Field | Chain]:
     if isinstance(column, (pa.Array, pa.ChunkedArray)):
         check_orderable(column.type, key)
         return arrow_fields(column, key, lone)
@@ -104,7 +104,7 @@ def _fields(column: Any, key: Key, lone: bool) -> list[Field]:
     )
 
 
-def _extension_fields(column: Any, key: Key, lone: bool) -> list[Field]:
+def _extension_fields(column: Any, key: Key, lone: bool) -> Sequence[Field | Chain]:
     dtype = column.dtype
     if isinstance(dtype, _MASKED):
         plain: np.dtype[Any] = np.dtype(getattr(dtype, "numpy_dtype", bool))
@@ -123,11 +123,11 @@ def _extension_fields(column: Any, key: Key, lone: bool) -> list[Field]:
     if isinstance(dtype, pd.PeriodDtype):
         return time_fields(pd.PeriodIndex(column).asi8, key)
     if isinstance(dtype, pd.IntervalDtype):
-        return _fields(column.left, key, lone) + _fields(column.right, key, lone)
+        return [*_fields(column.left, key, lone), *_fields(column.right, key, lone)]
     return _array_fields(np.asarray(column), key, lone, pandas=True)
 
 
-def _array_fields(values: npt.NDArray[Any], key: Key, lone: bool, pandas: bool) -> list[Field]:
+def _array_fields(values: npt.NDArray[Any], key: Key, lone: bool, pandas: bool) -> Sequence[Field | Chain]:
     if values.ndim != 1:
         raise KeyTypeError(f"{called(key)} has {values.ndim} dimensions: a key has one value per row")
     null: npt.NDArray[np.bool_] | None = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ import pyarrow.types as kinds
 
 from distsort import keys_text
 from distsort.errors import KeyTypeError
-from distsort.keys_codes import Codes, Field, Plain
+from distsort.keys_codes import Chain, Codes, Field, Plain
 from distsort.keys_numbers import NanRule, float_fields, integer_fields, limb_fields, null_field
 from distsort.keys_objects import called
 from distsort.order import Key
@@ -20,7 +21,7 @@ from distsort.order import Key
 _ASCENDING = Key()
 
 
-def arrow_fields(array: Any, key: Key, lone: bool) -> list[Field]:
+def arrow_fields(array: Any, key: Key, lone: bool) -> Sequence[Field | Chain]:
     """Encode a pyarrow Array or ChunkedArray.
 
     Parameters
@@ -95,7 +96,7 @@ def _buffer(array: Any, dtype: str) -> npt.NDArray[Any]:
     return np.frombuffer(array.buffers()[1], kind, len(array), kind.itemsize * array.offset)
 
 
-def _dictionary_fields(array: Any, null: npt.NDArray[np.bool_] | None, key: Key) -> list[Field]:
+def _dictionary_fields(array: Any, null: npt.NDArray[np.bool_] | None, key: Key) -> Sequence[Field | Chain]:
     """Rank the dictionary's values, then look the ranks up: entries may repeat and may be null."""
     entries = array.dictionary
     if not len(entries) or array.null_count == len(array):

@@ -18,6 +18,7 @@ in their first few bytes.
 
 from __future__ import annotations
 
+import abc
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -116,6 +117,35 @@ class Varying:
         return out
 
 
+class Chain(abc.ABC):
+    """A field of many words, made one at a time: what is left of it stays unread.
+
+    Attributes
+    ----------
+    bits
+        At most so many in all words.
+    """
+
+    bits: int
+
+    @abc.abstractmethod
+    def step(self, rows: IntArray | None, groups: UIntArray | None) -> tuple[Field, UIntArray, Chain | None] | None:
+        """Find the next word that tells rows apart.
+
+        Parameters
+        ----------
+        rows
+            The rows at hand, or all.
+        groups
+            Ascending; only rows of equal group need to be told apart. None: all rows are one group.
+
+        Returns
+        -------
+        field, values, rest
+            The word, its values for these rows, and what follows it; or None where no word is left that helps.
+        """
+
+
 class Codes:
     """The keys of n rows as unsigned words, the most significant word first.
 
@@ -138,7 +168,7 @@ class Codes:
         The fields that the first word has no room for.
     """
 
-    def __init__(self, rows: int, fields: Sequence[Field]) -> None:
+    def __init__(self, rows: int, fields: Sequence[Field | Chain]) -> None:
         self._rows = rows
         self.head, self.bits, self.tail = lay_word(fields, rows)
 
@@ -186,8 +216,8 @@ class Codes:
 
 
 def lay_word(
-    fields: Sequence[Field], rows: int, at: IntArray | None = None, lead: Plain | None = None
-) -> tuple[UIntArray, int, tuple[Field, ...]]:
+    fields: Sequence[Field | Chain], rows: int, at: IntArray | None = None, lead: Plain | None = None
+) -> tuple[UIntArray, int, tuple[Field | Chain, ...]]:
     """Lay fields side by side into one word until it is full.
 
     Parameters
@@ -199,7 +229,7 @@ def lay_word(
     at
         The rows to read, shape (rows,); None means all of them.
     lead
-        Values already at hand for these rows, to stand in front.
+        Ascending values already at hand for these rows, to stand in front.
 
     Returns
     -------
@@ -219,7 +249,15 @@ def lay_word(
         field = waiting.pop(0)
         if not field.bits:
             continue
-        values = field.read(at)
+        if isinstance(field, Chain):
+            found = field.step(at, None if lead is None else lead.values)
+            if found is None:
+                continue
+            field, values, rest = found
+            if rest is not None:
+                waiting.insert(0, rest)
+        else:
+            values = field.read(at)
         if tight or at is not None:
             field, values = _squeeze(field, values, at, last=not waiting)
         over = max(0, used + field.bits - WORD_BITS)

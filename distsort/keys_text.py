@@ -12,15 +12,19 @@ field when there is a NUL anywhere. Word w of all rows is one gather through a v
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from distsort.keys_codes import BLOCK, Field, IntArray, Plain, UIntArray
+from distsort.keys_codes import BLOCK, Chain, Field, IntArray, Plain, UIntArray
 
 WORD_BYTES = 8
+# Bytes of each string that are compared at once at first, and bytes of all strings that are gathered for it at most.
+_STRETCH = 64
+_GATHERED = 1 << 20
 # _KEEP[k] keeps the first k bytes of a big-endian word.
 _KEEP = np.array([((1 << 64) - 1) ^ ((1 << (64 - 8 * k)) - 1) for k in range(9)], np.uint64)
 
@@ -55,10 +59,9 @@ class Text:
     def __len__(self) -> int:
         return len(self._starts)
 
-    def fields(self, descending: bool) -> list[Field]:
+    def fields(self, descending: bool) -> Sequence[Field | Chain]:
         """Return the strings as fields."""
-        count = -(-self.longest // WORD_BYTES)
-        fields: list[Field] = [TextWord(self, w, descending) for w in range(count)]
+        fields: list[Field | Chain] = [TextWords(self, 0, descending)] if self.longest else []
         if not self.padded and not isinstance(self._lengths, int) and self._has_nul():
             size = self._lengths if not descending else self.longest - self._lengths
             fields.append(Plain(size.astype(np.uint64), self.longest.bit_length()))
@@ -88,23 +91,97 @@ class Text:
             found &= _KEEP[np.clip(lengths - begin, 0, WORD_BYTES)]
         return found
 
+    def agree_to(self, w: int, rows: IntArray | None, groups: UIntArray | None) -> int:
+        """Return a word, `w` or later, before which every row agrees with the row before it in its group.
+
+        Long stretches are compared at once, and longer ones while they agree.
+        """
+        stretch = _STRETCH
+        while WORD_BYTES * w < self.longest:
+            if self._agree(WORD_BYTES * w, stretch, rows, groups):
+                w += stretch // WORD_BYTES
+                stretch = min(4 * stretch, _GATHERED)
+            elif stretch == _STRETCH:
+                break
+            else:
+                stretch //= 4
+        return w
+
+    def _agree(self, begin: int, size: int, rows: IntArray | None, groups: UIntArray | None) -> bool:
+        count = len(self) if rows is None else len(rows)
+        step = max(1, _GATHERED // size)
+        windows: npt.NDArray[Any] = np.ndarray(
+            (max(0, len(self._data) - size + 1),), f"V{size}", self._data.data, 0, (1,)
+        )
+        for i in range(0, count - 1, step):
+            stop = min(i + step, count - 1)
+            pair = (
+                np.arange(i, stop) if groups is None else i + np.flatnonzero(groups[i:stop] == groups[i + 1 : stop + 1])
+            )
+            first, second = (pair, pair + 1) if rows is None else (rows[pair], rows[pair + 1])
+            reach = np.stack([self._reach(first), self._reach(second)])
+            open_ = (reach > begin).any(axis=0)
+            if (reach[:, open_] < begin + size).any():
+                return False
+            left, right = windows[self._starts[first[open_]] + begin], windows[self._starts[second[open_]] + begin]
+            if not np.array_equal(left.view(np.uint8), right.view(np.uint8)):
+                return False
+        return True
+
+    def _reach(self, rows: IntArray) -> IntArray:
+        """Return the lengths of some rows."""
+        return np.full(len(rows), self._lengths) if isinstance(self._lengths, int) else self._lengths[rows]
+
     def _has_nul(self) -> bool:
         return bool(len(self._data)) and int(self._data.min()) == 0
 
 
 @dataclass(frozen=True)
 class TextWord:
-    """Eight bytes of each string."""
+    """Eight bytes of each string, or what is left of the longest."""
 
     text: Text
     w: int
     descending: bool
-    bits: int = 64
+
+    @property
+    def bits(self) -> int:
+        """See `Field`."""
+        return 8 * min(WORD_BYTES, self.text.longest - WORD_BYTES * self.w)
 
     def read(self, rows: IntArray | None) -> UIntArray:
         """See `Field`."""
         word = self.text.word(self.w, rows)
-        return np.invert(word, out=word) if self.descending else word
+        if self.descending:
+            np.invert(word, out=word)
+        if self.bits < 64:
+            word >>= np.uint64(64 - self.bits)
+        return word
+
+
+class TextWords(Chain):
+    """The words of strings from word `w` on."""
+
+    def __init__(self, text: Text, w: int, descending: bool) -> None:
+        self._text = text
+        self._w = w
+        self._descending = descending
+        self.bits = 8 * text.longest - 64 * w
+
+    def step(self, rows: IntArray | None, groups: UIntArray | None) -> tuple[Field, UIntArray, Chain | None] | None:
+        """See `Chain`."""
+        w = self._w
+        while WORD_BYTES * w < self._text.longest:
+            word = TextWord(self._text, w, self._descending)
+            values = word.read(rows)
+            differs = values[1:] != values[:-1]
+            if groups is not None:
+                differs &= groups[1:] == groups[:-1]
+            if differs.any():
+                after = TextWords(self._text, w + 1, self._descending)
+                return word, values, after if after.bits > 0 else None
+            w = self._text.agree_to(w + 1, rows, groups)
+        return None
 
 
 def from_array(values: npt.NDArray[Any]) -> Text:

@@ -189,6 +189,18 @@ class BackendContract:
         down = Key("k", True)
         assert self.argsort([column], Order((down,))).tolist() == order_of([values], [down])
 
+    @pytest.mark.parametrize("size", [1000, 300_000, 5_000_000])
+    def test_strings_that_agree_for_long(self, size):
+        stems = ["a" + "x" * size, "b" + "y" * size, "b" + "y" * size + "z" * 70, "c"]
+        values = [stems[i % 4] + "cab"[i % 3] for i in range(24)]
+        column = pd.Series(values, dtype="str")
+        for key in (Key("k"), Key("k", True)):
+            assert self.argsort([column], Order((key,))).tolist() == order_of([values], [key])
+            both = Order((key, Key("n", True)))
+            numbers = [i % 5 for i in range(24)]
+            found = self.argsort([column, np.array(numbers)], both).tolist()
+            assert found == order_of([values, numbers], both.keys)
+
     def test_no_order_names_the_column(self):
         mixed = pd.Series([1, "a"], dtype=object)
         with pytest.raises(KeyTypeError, match=r"'k'.*int and str"):
