@@ -16,6 +16,7 @@
 //                       Siebert and Traeff, "Efficient MPI implementation of a parallel, stable merge algorithm", 2012)
 //      co_rank_binary   one comparison a step; log2 steps of two dependent loads
 //      co_rank_radix    R-1 independent probes a step, log_R steps: fewer waits where each load costs a trip to memory
+//      co_rank_near     looks first where the co-rank would be in runs that are alike
 //      co_rank_many     K runs at once, one run for each of K lanes; ties by (key, run, position); few rounds when the
 //                       runs are alike (Varman et al., "Merging multiple lists on hierarchical-memory multiprocessors", 1991,
 //                       state the problem; the steps here are our own)
@@ -79,9 +80,9 @@ HOST_DEVICE Index co_rank_binary(Index k, A a, Index m, B b, Index n) {
     return low;
 }
 
+/// The co-rank of rank k, known to lie in [low, high].
 template <u32 R, class Index, class A, class B>
-HOST_DEVICE Index co_rank_radix(Index k, A a, Index m, B b, Index n) {
-    Index low = k > n ? k - n : 0, high = k < m ? k : m;
+HOST_DEVICE Index co_rank_within(Index k, A a, B b, Index low, Index high) {
     while (low < high) {
         const Index width = high - low;
         u32 before = 0;  // probes that are before the co-rank: they are the first ones
@@ -96,26 +97,47 @@ HOST_DEVICE Index co_rank_radix(Index k, A a, Index m, B b, Index n) {
     return low;
 }
 
-/// How many of the n sorted elements of `run` come before `key`; an equal one does if `ties`. Looks near `guess` first,
-/// as far off as the number of successes in so many trials strays, then halves what is left.
+template <u32 R, class Index, class A, class B>
+HOST_DEVICE Index co_rank_radix(Index k, A a, Index m, B b, Index n) {
+    return co_rank_within<R>(k, a, b, k > n ? k - n : Index(0), k < m ? k : m);
+}
+
+// --- searches that have a guess: where the answer would be, were the keys of all runs spread alike ------------------
+
+/// How far from the guess to look first: 2 to 3 times the square root, as the successes of so many trials stray.
+DEVICE u64 stray(u64 trials) { return u64(1) << ((67 - clz(trials)) / 2); }
+
+/// The same as co_rank_within, looking near `guess` first.
+template <class A, class B>
+DEVICE u64 co_rank_near(u64 k, A a, B b, u64 low, u64 high, u64 guess) {
+    if (low == high) return low;
+    const u64 span = stray(min(guess - low, high - guess));
+    const u64 first = guess > low + span ? guess - span : low, second = min(guess + span, high - 1);
+    const bool after_first = !(b[k - 1 - first] < a[first]), after_second = !(b[k - 1 - second] < a[second]);
+    return co_rank_within<2>(k, a, b, after_second ? second + 1 : after_first ? first + 1 : low,
+                             after_second ? high : after_first ? second : first);
+}
+
+/// How many of the n sorted elements of `run` come before `key`; an equal one does if `ties`.
 template <class Seq, class Key>
 DEVICE u64 rank_near(Seq run, u64 n, Key key, bool ties, u64 guess) {
     if (n == 0) return 0;
-    const u64 trials = guess < n - guess ? guess : n - guess;
-    const u64 span = u64(1) << ((65 - clz(trials)) / 2);  // 1.4 to 2 times the square root
-    const u64 first = guess > span ? guess - span : 0, second = guess + span < n ? guess + span : n - 1;
-    const Key at_first = run[first], at_second = run[second];
-    const bool after_first = at_first < key || (ties && !(key < at_first));
-    const bool after_second = at_second < key || (ties && !(key < at_second));
+    const auto before = [&](u64 i) {
+        const Key at = run[i];
+        return at < key || (ties && !(key < at));
+    };
+    const u64 span = stray(min(guess, n - guess));
+    const u64 first = guess > span ? guess - span : 0, second = min(guess + span, n - 1);
+    const bool after_first = before(first), after_second = before(second);
     u64 low = after_second ? second + 1 : after_first ? first + 1 : 0;
     u64 high = after_second ? n : after_first ? second : first;
     while (low < high) {
-        const u64 mid = (low + high) / 2;
-        const Key at_mid = run[mid];
-        if (at_mid < key || (ties && !(key < at_mid)))
-            low = mid + 1;
-        else
-            high = mid;
+        const u64 width = high - low;
+        u32 passed = 0;
+#pragma unroll
+        for (u32 q = 1; q < 4; ++q) passed += before(low + width * q / 4);
+        if (passed < 3) high = low + width * (passed + 1) / 4;
+        if (passed > 0) low = low + width * passed / 4 + 1;
     }
     return low;
 }

@@ -26,12 +26,20 @@
 #include "co_rank.cuh"
 #include "keys.cuh"
 
-/// The codes of keys that lie at `data`; CODED = false: the keys are their own codes.
-template <class T, bool CODED>
+/// How keys become codes: unsigned ascending keys are their own; other integers differ by bits to flip (Codec::flip);
+/// floats and dates need all of keys.cuh.
+enum Coding : u32 { PLAIN, FLIPPED, CODED };
+
+/// The codes of keys that lie at `data`.
+template <class T, u32 CODING>
 struct Codes {
     const T* data;
     Codec codec;
-    HOST_DEVICE T of(T key) const { return CODED ? encode(unify(key, codec), codec) : key; }
+    HOST_DEVICE T of(T key) const {
+        if constexpr (CODING == PLAIN) return key;
+        if constexpr (CODING == FLIPPED) return T(key ^ T(codec.flip));
+        return encode(unify(key, codec), codec);
+    }
     template <class Index>
     HOST_DEVICE T operator[](Index i) const { return of(data[i]); }
     template <class Index>
@@ -52,25 +60,37 @@ struct Runs {
 constexpr u32 CUT_THREADS = 256;
 
 /// cuts[c * K + r] = elements of run r among the first min(c * tile, total), for c in [0, count). Each block finds its
-/// first cut and the next block's, which bracket the others, and then these.
-template <class T, u32 K, bool CODED>
+/// first cut and the next block's, and between them the others.
+template <class T, u32 K, u32 CODING>
 __global__ void __launch_bounds__(CUT_THREADS)
 merge_cuts(const u64* table, Codec codec, u64 total, u32 tile, u32 count, u64* cuts) {
-    constexpr u32 GROUPS = CUT_THREADS / K;
+    constexpr u32 LANES = K == 2 ? 1 : K, CUTS = CUT_THREADS / LANES;
     SHARED2(u64, bracket, 2, K);
     const Runs<T, K> runs{table};
-    const u32 r = threadIdx.x % K, group = threadIdx.x / K;
-    const Codes<T, CODED> run{runs.keys(r), codec};
-    const u64 first = u64(blockIdx.x) * GROUPS;
-    if (threadIdx.x < WARP) {
-        const u64 c = first + (group > 0 ? GROUPS : 0);
-        const u64 cut = co_rank_many<K>(min(c * tile, total), run, u64(0), runs.length(r));
-        if (group < 2) bracket[group][r] = cut;
+    const u64 first = u64(blockIdx.x) * CUTS, c = first + threadIdx.x / LANES;
+    const u64 k = min(c * tile, total), k_first = min(first * tile, total), k_next = min((first + CUTS) * tile, total);
+    if constexpr (K == 2) {
+        const Codes<T, CODING> a{runs.keys(0), codec}, b{runs.keys(1), codec};
+        if (threadIdx.x == 0) bracket[0][0] = co_rank_radix<16>(k_first, a, runs.length(0), b, runs.length(1));
+        if (threadIdx.x == WARP) bracket[1][0] = co_rank_radix<16>(k_next, a, runs.length(0), b, runs.length(1));
+        block_sync();
+        if (c >= count) return;
+        const u64 i = bracket[0][0], i_next = bracket[1][0], low = max(i, k - min(k, k_next - i_next)), high = min(i_next, k - (k_first - i));
+        const double fill = k_next > k_first ? double(k - k_first) / double(k_next - k_first) : 0.0;
+        const u64 cut = co_rank_near(k, a, b, low, high, max(low, min(high, i + u64(fill * double(i_next - i)))));
+        cuts[2 * c] = cut;
+        cuts[2 * c + 1] = k - cut;
+    } else {
+        const u32 r = threadIdx.x % K, group = threadIdx.x / K;
+        const Codes<T, CODING> run{runs.keys(r), codec};
+        if (threadIdx.x < WARP) {
+            const u64 cut = co_rank_many<K>(group == 0 ? k_first : k_next, run, u64(0), runs.length(r));
+            if (group < 2) bracket[group][r] = cut;
+        }
+        block_sync();
+        const u64 cut = co_rank_many<K>(k, run, bracket[0][r], bracket[1][r]);  // the whole warp, beyond the last cut too
+        if (c < count) cuts[c * K + r] = cut;
     }
-    block_sync();
-    const u64 c = first + group;  // groups beyond the last cut search too: their warp calls together
-    const u64 cut = co_rank_many<K>(min(c * tile, total), run, bracket[0][r], bracket[1][r]);
-    if (c < count) cuts[c * K + r] = cut;
 }
 
 enum Carry : u32 { NOTHING, VALUES, INDEX };
@@ -85,8 +105,8 @@ struct Tile {
 };
 
 /// One round: pairs of pieces of `from` to pieces of `to`; begin and length describe the pieces, before and after.
-template <u32 PIECES, u32 ITEMS, bool FIRST, bool CARRY, class T, bool CODED>
-DEVICE void merge_round(Codes<T, CODED> from, const u16* from_place, T* to, u16* to_place, u32 (&begin)[PIECES],
+template <u32 PIECES, u32 ITEMS, bool FIRST, bool CARRY, class T, u32 CODING>
+DEVICE void merge_round(Codes<T, CODING> from, const u16* from_place, T* to, u16* to_place, u32 (&begin)[PIECES],
                         u32 (&length)[PIECES]) {
     // the pair of this thread, and how many threads are before that pair's first
     u32 a = 0, b = 0, m = 0, n = 0, before = 0, next = 0;
@@ -131,7 +151,7 @@ DEVICE void merge_round(Codes<T, CODED> from, const u16* from_place, T* to, u16*
 
 /// Merges one tile. Out: keys (null: not wanted) at a 16-byte aligned address, and values or indices of type V.
 /// BULK moves tiles by bulk copies (sm_90 on), else by 16-byte loads and stores. Dynamic shared memory: see policy.py.
-template <class T, class V, u32 K, u32 THREADS, u32 ITEMS, bool CODED, u32 CARRY, bool BULK>
+template <class T, class V, u32 K, u32 THREADS, u32 ITEMS, u32 CODING, u32 CARRY, bool BULK>
 __global__ void __launch_bounds__(THREADS)
 merge_tiles(const u64* table, Codec codec, u64 total, const u64* cuts, T* keys_out, V* values_out) {
     using Shape = Tile<T, K, THREADS, ITEMS>;
@@ -200,7 +220,7 @@ merge_tiles(const u64* table, Codec codec, u64 total, const u64* cuts, T* keys_o
     block_sync();
 
     // --- rounds
-    const Codes<T, CODED> in_x{x, codec}, in_y{y, codec};
+    const Codes<T, CODING> in_x{x, codec}, in_y{y, codec};
     constexpr bool CARRIED = CARRY != NOTHING;
     T* done = y;
     u16* done_place = y_place;

@@ -59,33 +59,33 @@ DRIVER ladder_tagged(u64 rung, const Tagged* a, i64 m, const Tagged* b, i64 n, T
 
 // --- the k-way merge ------------------------------------------------------------------------------------------------
 
-template <class T, class V, u32 K, u32 THREADS, u32 ITEMS, bool CODED, u32 CARRY, bool BULK>
+template <class T, class V, u32 K, u32 THREADS, u32 ITEMS, u32 CODING, u32 CARRY, bool BULK>
 struct Case {
     using Shape = Tile<T, K, THREADS, ITEMS>;
     static i64 tile() { return Shape::SIZE; }
     static int run(const u64* table, const Codec& codec, u64 total, u64* cuts, void* keys, void* values) {
         return emu::guard([&] {
-            const u32 tiles = u32((total + Shape::SIZE - 1) / Shape::SIZE), groups = CUT_THREADS / K;
-            emu::launch(merge_cuts<T, K, CODED>, (tiles + groups) / groups, CUT_THREADS, 0, table, codec, total, u32(Shape::SIZE), tiles + 1, cuts);
+            const u32 tiles = u32((total + Shape::SIZE - 1) / Shape::SIZE), groups = CUT_THREADS / (K == 2 ? 1 : K);
+            emu::launch(merge_cuts<T, K, CODING>, (tiles + groups) / groups, CUT_THREADS, 0, table, codec, total, u32(Shape::SIZE), tiles + 1, cuts);
             const u32 pads = (Shape::ROOM * sizeof(T) + 15) / 16 * 16, places = CARRY ? (Shape::ROOM * 2 + 15) / 16 * 16 : 0;
-            emu::launch(merge_tiles<T, V, K, THREADS, ITEMS, CODED, CARRY, BULK>, tiles, THREADS, 2 * (pads + places), table, codec, total,
+            emu::launch(merge_tiles<T, V, K, THREADS, ITEMS, CODING, CARRY, BULK>, tiles, THREADS, 2 * (pads + places), table, codec, total,
                         cuts, static_cast<T*>(keys), static_cast<V*>(values));
         });
     }
 };
 
 // The list in test_merge.py is the same.
-#define CASES(X)                                       \
-    X(0, u32, u32, 2, 64, 5, false, NOTHING, true)     \
-    X(1, u32, u32, 2, 32, 3, true, NOTHING, false)     \
-    X(2, u64, u32, 8, 64, 3, true, NOTHING, true)      \
-    X(3, u64, u32, 4, 32, 5, false, NOTHING, false)    \
-    X(4, u8, u32, 8, 96, 1, true, NOTHING, true)       \
-    X(5, u16, u32, 2, 64, 3, true, INDEX, false)       \
-    X(6, u64, u32, 2, 64, 5, true, INDEX, true)        \
-    X(7, u32, i64, 8, 64, 3, false, INDEX, false)      \
-    X(8, u32, u64, 4, 64, 3, true, VALUES, true)       \
-    X(9, u64, u32, 8, 32, 3, false, VALUES, false)
+#define CASES(X)                                     \
+    X(0, u32, u32, 2, 64, 5, PLAIN, NOTHING, true)   \
+    X(1, u32, u32, 2, 32, 3, CODED, NOTHING, false)  \
+    X(2, u64, u32, 8, 64, 3, FLIPPED, NOTHING, true) \
+    X(3, u64, u32, 4, 32, 5, PLAIN, NOTHING, false)  \
+    X(4, u8, u32, 8, 96, 1, FLIPPED, NOTHING, true)  \
+    X(5, u16, u32, 2, 64, 3, CODED, INDEX, false)    \
+    X(6, u64, u32, 2, 64, 5, CODED, INDEX, true)     \
+    X(7, u32, i64, 8, 64, 3, PLAIN, INDEX, false)    \
+    X(8, u32, u64, 4, 64, 3, FLIPPED, VALUES, true)  \
+    X(9, u64, u32, 8, 32, 3, PLAIN, VALUES, false)
 
 VALUE merge_tile_of(i64 which) {
 #define X(N, ...) \
@@ -104,6 +104,6 @@ DRIVER run_merge(u64 which, const u64* table, const u64* c, u64 total, u64* cuts
 }
 DRIVER run_cuts(const u64* table, u64 total, u64 tile, u64 count, u64* cuts) {
     return emu::guard([&] {
-        emu::launch(merge_cuts<u64, 8, false>, u32(count + 31) / 32, CUT_THREADS, 0, table, Codec{}, total, u32(tile), u32(count), cuts);
+        emu::launch(merge_cuts<u64, 8, PLAIN>, u32(count + 31) / 32, CUT_THREADS, 0, table, Codec{}, total, u32(tile), u32(count), cuts);
     });
 }
