@@ -329,3 +329,54 @@ LADDER_COARSENING = 16  # keys of a thread at most: two tiles of 8-byte keys tak
 MERGE_BASIC_ITEMS = 16  # outputs of a thread
 MERGE_LADDER_TILE = 2048  # elements of A and of B in shared memory: 32 KB of 8-byte keys
 MERGE_LADDER_BLOCKS = 1056  # sections: 8 blocks to each of an H200's 132 multiprocessors
+
+
+@dataclass(frozen=True)
+class MergeShape:
+    """How the k-way merge is launched (merge_kway.cu).
+
+    Attributes
+    ----------
+    threads, items
+        Threads of a block, keys of a thread; odd, so that neighbouring threads write to different banks.
+    bulk
+        Whether tiles are moved by bulk copies (compute capability 9.0 on) instead of 16-byte loads and stores.
+    """
+
+    threads: int
+    items: int
+    bulk: bool
+
+    def tile(self, size: int, k: int) -> int:
+        """Return the keys of an output tile; some threads are spared where the pairs of a round begin."""
+        spare = 0 if k == 2 else max(4, 16 // size)
+        return (self.threads - spare) * self.items
+
+    def shared(self, size: int, k: int, carry: bool) -> int:
+        """Return the bytes of dynamic shared memory, as merge_tiles carves it."""
+        room = self.threads * self.items + 2 * k * (16 // size)
+        return 2 * (_aligned(room * size) + (_aligned(room * 2) if carry else 0))
+
+
+MERGE_CUT_THREADS = 256  # merge_kway.cu: CUT_THREADS
+
+# (bytes of a key, more than two runs) -> threads, items. Two tiles fit an SM at least. Large tiles need few cuts, and
+# the search of a thread is shared by more items; small ones leave more warps to hide the latency of shared memory.
+_MERGE: dict[tuple[int, bool], tuple[int, int]] = {
+    (1, False): (256, 31),
+    (2, False): (256, 31),
+    (4, False): (256, 27),
+    (8, False): (128, 27),
+    (1, True): (256, 31),
+    (2, True): (256, 31),
+    (4, True): (256, 25),
+    (8, True): (256, 23),
+}
+
+
+def merge_shape(capability: tuple[int, int], size: int, k: int) -> MergeShape:
+    """Return the shape of a merge of keys of `size` bytes, k = 2, 4 or 8."""
+    threads, items = _MERGE[size, k > 2]
+    if capability < (9, 0):
+        items = min(items, 15)  # devices with 100 KB of shared memory an SM hold two of these
+    return MergeShape(threads, items, capability >= (9, 0))

@@ -1,0 +1,211 @@
+"""The merge's host side: runs, tables and launches.
+
+    2..8 runs  --> merge_cuts --> merge_tiles                              one pass over memory
+    more       --> in eights, neighbours together; the results again       a pass for each factor of eight
+
+A run is an array in device memory, wherever it lies: slices of one array, arrays of their own, or memory of another
+GPU that is mapped here. Absent runs of a launch (3 of 4, say) have length 0.
+
+Memory beyond the inputs and the result: a table of 8 bytes a run for each tile of some thousands of keys; with more
+than eight runs once more the result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import cupy
+import numpy as np
+import numpy.typing as npt
+
+from distsort.backends.cupy_keys import Coded
+from distsort.backends.cupy_radix import UNSIGNED, device
+from distsort.kernels import policy
+from distsort.kernels.loader import kernels
+
+FILE = "merge_kway.cu"
+MOST_RUNS = 8
+_CODEC = np.dtype((np.void, 40))  # struct Codec of keys.cuh
+
+
+@dataclass(frozen=True)
+class Run:
+    """One sorted run: keys, and where it starts in the concatenation of all runs; values that go with the keys.
+
+    Attributes
+    ----------
+    keys
+        Contiguous cupy array, shape (n,).
+    start
+        Position of its first key.
+    values
+        Contiguous cupy array, shape (n,), of 4 or 8 bytes an element; None without.
+    """
+
+    keys: Any
+    start: int
+    values: Any = None
+
+
+def merge(runs: Sequence[Any], descending: bool = False) -> Any:
+    """Return the stable merge of sorted arrays, ties in the order of the runs.
+
+    Parameters
+    ----------
+    runs
+        Contiguous cupy arrays of one dtype (bool, integers, floats, dates), each sorted by NumPy's rules: NaN and NaT
+        last in both directions.
+    descending
+        The order of the runs and of the result.
+
+    Returns
+    -------
+    array
+        cupy array of the runs' dtype, bit for bit their elements. A single run is returned as it is.
+    """
+    codec = policy.codec(runs[0].dtype.kind, runs[0].dtype.itemsize, descending, unified=True)
+    return _merge(_numbered(runs), codec, "NOTHING", True, None)[0]
+
+
+def merge_pairs(runs: Sequence[Any], values: Sequence[Any], descending: bool = False) -> tuple[Any, Any]:
+    """Return the stable merge of sorted keys, and their values in the same order.
+
+    Parameters
+    ----------
+    runs
+        As for `merge`.
+    values
+        For each run its values: contiguous, of 4 or 8 bytes an element, one dtype.
+    """
+    codec = policy.codec(runs[0].dtype.kind, runs[0].dtype.itemsize, descending, unified=True)
+    return _merge(_numbered(runs, values), codec, "VALUES", True, values[0].dtype)
+
+
+def merge_index(runs: Sequence[Any], descending: bool = False, dtype: npt.DTypeLike = np.int64) -> Any:
+    """Return the gather index of the stable merge: positions in the concatenation of the runs.
+
+    Parameters
+    ----------
+    runs
+        As for `merge`.
+    dtype
+        uint32 or int64.
+    """
+    codec = policy.codec(runs[0].dtype.kind, runs[0].dtype.itemsize, descending, unified=True)
+    return _merge(_numbered(runs), codec, "INDEX", False, np.dtype(dtype))[1]
+
+
+def merge_order(words: Sequence[Coded], bounds: npt.NDArray[np.int64]) -> Any:
+    """Return the stable order of rows that lie in sorted slices, by keys of one or several words.
+
+    Keys of one word are merged. Those of several are sorted word by word: a merge would compare all words of a row at
+    every step.
+
+    Parameters
+    ----------
+    words
+        The words of the keys, the most significant first, shape (n,) each.
+    bounds
+        Slice i is rows [bounds[i], bounds[i+1]).
+
+    Returns
+    -------
+    index
+        cupy int64, shape (n,).
+    """
+    if len(words) != 1:
+        from distsort.backends.cupy import cascade
+
+        return cascade(words, int(bounds[-1]))
+    slices = zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True)
+    runs = [Run(words[0].values[a:b], a) for a, b in slices]
+    return _merge(runs, words[0].codec, "INDEX", False, np.dtype(np.int64))[1]
+
+
+def _numbered(runs: Sequence[Any], values: Sequence[Any] | None = None) -> list[Run]:
+    starts = np.cumsum([0, *map(len, runs)]).tolist()
+    return [Run(run, starts[i], None if values is None else values[i]) for i, run in enumerate(runs)]
+
+
+def _merge(
+    runs: list[Run], codec: policy.Codec, carry: str, want_keys: bool, value_dtype: np.dtype[Any] | None
+) -> tuple[Any, Any]:
+    """Return keys (None when not wanted in the last round) and what is carried, merging eight runs at a time."""
+    while len(runs) > MOST_RUNS:
+        merged = []
+        for first in range(0, len(runs), MOST_RUNS):
+            group = runs[first : first + MOST_RUNS]
+            keys, values = _launch(group, codec, carry, True, value_dtype)
+            merged.append(Run(keys, group[0].start, values))
+        runs = merged
+        if carry == "INDEX":
+            carry = "VALUES"  # from now on the indices that were made travel with the keys
+    return _launch(runs, codec, carry, want_keys, value_dtype)
+
+
+def _launch(
+    runs: list[Run], codec: policy.Codec, carry: str, want_keys: bool, value_dtype: np.dtype[Any] | None
+) -> tuple[Any, Any]:
+    """Merge up to eight runs in one pass."""
+    total = sum(len(run.keys) for run in runs)
+    dtype = runs[0].keys.dtype
+    if len(runs) == 1 and carry != "INDEX":
+        return runs[0].keys, runs[0].values
+    out = cupy.empty(total, dtype) if want_keys else None
+    carried = None if value_dtype is None else cupy.empty(total, value_dtype)
+    if total == 0:
+        return out, carried
+    k = next(k for k in (2, 4, 8) if k >= len(runs))
+    capability, _ = device(cupy.cuda.runtime.getDevice())
+    shape = policy.merge_shape(capability, dtype.itemsize, k)
+    cuts_kernel, tiles_kernel = kernels(FILE, _names(shape, k, dtype, codec, carry, value_dtype))
+    tile = shape.tile(dtype.itemsize, k)
+    tiles = -(-total // tile)
+    cuts = cupy.empty((tiles + 1, k), np.uint64)
+    table = cupy.asarray(_table(runs, k))
+    fields = (codec.negative, codec.flip, codec.lift, codec.infinity, codec.nan)
+    coded = np.frombuffer(np.array(fields, np.uint64).tobytes(), _CODEC)
+    per_block = policy.MERGE_CUT_THREADS // (1 if k == 2 else k)
+    cuts_kernel(
+        -(-(tiles + 1) // per_block),
+        policy.MERGE_CUT_THREADS,
+        (table, coded, np.uint64(total), np.uint32(tile), np.uint32(tiles + 1), cuts),
+    )
+    pointers = tuple(np.uint64(0 if array is None else array.data.ptr) for array in (out, carried))
+    tiles_kernel(
+        tiles,
+        shape.threads,
+        (table, coded, np.uint64(total), cuts, *pointers),
+        shape.shared(dtype.itemsize, k, carry != "NOTHING"),
+    )
+    return out, carried
+
+
+def _table(runs: list[Run], k: int) -> npt.NDArray[np.uint64]:
+    """Return what struct Runs of merge_kway.cu reads: addresses, lengths, starts, addresses of values."""
+    table = np.zeros((4, k), np.uint64)
+    for r, run in enumerate(runs):
+        values = 0 if run.values is None else run.values.data.ptr
+        table[:, r] = (run.keys.data.ptr, len(run.keys), run.start, values)
+    return table
+
+
+def _names(
+    shape: policy.MergeShape,
+    k: int,
+    dtype: np.dtype[Any],
+    codec: policy.Codec,
+    carry: str,
+    value_dtype: np.dtype[Any] | None,
+) -> tuple[str, str]:
+    key = UNSIGNED[dtype.itemsize]
+    value = "u32" if value_dtype is None else UNSIGNED[value_dtype.itemsize]
+    plain = codec == policy.codec("u", 8)
+    coding = "PLAIN" if plain else "FLIPPED" if not (codec.negative or codec.lift or codec.infinity) else "CODED"
+    bulk = str(shape.bulk).lower()
+    return (
+        f"merge_cuts<{key}, {k}, {coding}>",
+        f"merge_tiles<{key}, {value}, {k}, {shape.threads}, {shape.items}, {coding}, {carry}, {bulk}>",
+    )
