@@ -124,7 +124,7 @@ def sort_files(
     (3, [3, 2, 1])
     """
     progress = Progress()
-    order = make_order([by] if isinstance(by, str) else list(by), ascending, na_position)
+    order = make_order(list(by) if isinstance(by, (list, tuple)) else by, ascending, na_position)
     names = [_key_name(key.name) for key in order.keys]
     if npartitions is not None and npartitions < 1:
         raise OptionError(f"npartitions={npartitions}: ask for at least one part")
@@ -234,7 +234,7 @@ def check_files(
     InputError
         A file or column is missing or unreadable, or rows are missing by the output's own manifest.
     """
-    order = make_order([by] if isinstance(by, str) else list(by), ascending, na_position)
+    order = make_order(list(by) if isinstance(by, (list, tuple)) else by, ascending, na_position)
     names = [_key_name(key.name) for key in order.keys]
     source = open_source(path, keys=names, columns=names, format=format, delimiter=delimiter)
     while True:
@@ -256,14 +256,14 @@ def _check(source: Source, order: Order) -> Check:
         for where, unit in _units(piece):
             table = source.reader(unit)
             frame = to_frame(table if above is None else pa.concat_tables([above, table]))
-            fault = first_fault(frame, order)
-            if fault is not None:
-                place = seen.get(where, 0) + fault - (above is not None)
-                upper, lower = (
-                    ", ".join(f"{name}={value}" for name, value in frame.iloc[row].items())
-                    for row in (fault - 1, fault)
+            row = first_fault(frame, order)
+            if row is not None:
+                before, after = (
+                    ", ".join(f"{name}={value}" for name, value in frame.iloc[i].items()) for i in (row - 1, row)
                 )
-                return Check(rows + place, f"{where}, row {place:,}: {lower} stands below {upper}")
+                row -= above is not None
+                place = f"{where}, row {seen.get(where, 0) + row:,}"
+                return Check(rows + row, f"{place}: {after} stands below {before}")
             rows += table.num_rows
             seen[where] = seen.get(where, 0) + table.num_rows
             if table.num_rows:
@@ -278,6 +278,20 @@ def _units(piece: Any) -> Iterator[tuple[str, Any]]:
             yield groups.store.url(groups.path), (groups,)
     else:
         yield piece.store.url(piece.path), piece
+
+
+def first_rows(path: Location, count: int) -> pa.Table:
+    """Return the first rows of files, in the order of their names."""
+    source = open_source(path)
+    tables: list[pa.Table] = []
+    left = count
+    for piece in source.pieces:
+        for _, unit in _units(piece):
+            tables.append(source.reader(unit).slice(0, left))
+            left -= tables[-1].num_rows
+            if left == 0:
+                return pa.concat_tables(tables)
+    return pa.concat_tables(tables) if tables else source.schema.empty_table()
 
 
 def _check_manifest(path: Location, rows: int) -> None:
@@ -384,14 +398,16 @@ def _scheduler(source: Source, stage: Stage, client: Any) -> Iterator[tuple[Any,
 def _local_cluster(pieces: int) -> Iterator[Any]:
     from distributed import Client, LocalCluster
 
-    folder = tempfile.mkdtemp(prefix="distsort-", dir=config.get("temporary-directory"))
+    above = config.get("temporary-directory") or dask.config.get("temporary-directory", None)
+    folder = tempfile.mkdtemp(prefix="distsort-", dir=above)
     try:
         with (
+            dask.config.set({"temporary-directory": folder}),
             LocalCluster(
                 n_workers=max(1, min(os.cpu_count() or 1, pieces)),
                 threads_per_worker=1,
                 local_directory=folder,
-                dashboard_address=None,
+                dashboard_address=":0",
             ) as cluster,
             Client(cluster) as client,
         ):
@@ -480,4 +496,4 @@ def _key_name(name: object) -> str:
     return name
 
 
-__all__ = ["FORMATS", "Check", "check_files", "open_source", "sort_files"]
+__all__ = ["FORMATS", "Check", "check_files", "first_rows", "open_source", "sort_files"]

@@ -1,0 +1,211 @@
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+
+import click
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from distsort import cli
+from distsort.cli_files import parse_key
+from distsort.errors import OptionError
+from distsort.order import Key
+
+
+@pytest.fixture
+def numbers(tmp_path):
+    pq.write_table(
+        pa.table({"k": [3, None, 1, 2], "a:desc": ["x", "y", "z", "w"]}), tmp_path / "in.parquet", row_group_size=2
+    )
+    return str(tmp_path / "in.parquet")
+
+
+@pytest.fixture
+def run(capsys):
+    def run(*arguments):
+        status = cli.run([str(argument) for argument in arguments])
+        out, err = capsys.readouterr()
+        return status, out, err
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("text", "key"),
+    [
+        ("k", Key("k", False, False)),
+        ("k:asc", Key("k", False, False)),
+        ("k:desc", Key("k", True, False)),
+        ("k:desc:first", Key("k", True, True)),
+        ("k:first:desc", Key("k", True, True)),
+        ("k:first", Key("k", False, True)),
+        ("a:b", Key("a:b", False, False)),
+        ("a:b:last", Key("a:b", False, False)),
+        (r"a\:desc", Key("a:desc", False, False)),
+        (r"a\:desc:desc", Key("a:desc", True, False)),
+        ("desc", Key("desc", False, False)),
+        ("", Key("", False, False)),
+        (":desc", Key("", True, False)),
+    ],
+)
+def test_keys(text, key):
+    assert parse_key(text) == key
+
+
+def test_reverse_holds_for_keys_that_say_nothing():
+    assert parse_key("k", reverse=True).descending
+    assert not parse_key("k:asc", reverse=True).descending
+    with pytest.raises(OptionError, match="'asc' says again"):
+        parse_key("k:asc:desc")
+
+
+def test_sort_prints_a_summary_and_the_first_rows(run, numbers, tmp_path):
+    status, out, err = run("sort", numbers, "-o", tmp_path / "out", "-k", "k:desc:first", "--show", 3)
+    assert (status, err) == (0, "")
+    assert out.startswith("sorted 4 rows by k desc nulls first in ")
+    assert f"output   {tmp_path}/out" in out
+    assert out.splitlines()[-4:] == ["   k  a:desc", "null  y", "   3  x", "   2  w"]
+    assert pq.read_table(tmp_path / "out")["k"].to_pylist() == [None, 3, 2, 1]
+
+
+def test_rows_wider_than_the_terminal_show_keys_first(run, tmp_path, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "30")
+    pq.write_table(pa.table({f"column {i}": ["v" * 9] for i in range(9)}), tmp_path / "in.parquet")
+    out = run("sort", tmp_path / "in.parquet", "-o", tmp_path / "out", "-k", "column 7", "--show", 1)[1]
+    assert out.splitlines()[-3:] == ["column 7   column 0", "vvvvvvvvv  vvvvvvvvv", "... and 7 more columns"]
+
+
+def test_column_names_with_colons(run, numbers, tmp_path):
+    assert run("sort", numbers, "-o", tmp_path / "out", "-k", r"a\:desc", "-q") == (0, "", "")
+    assert pq.read_table(tmp_path / "out")["a:desc"].to_pylist() == ["w", "x", "y", "z"]
+
+
+def test_json_and_report_file(run, numbers, tmp_path):
+    status, out, _ = run("sort", numbers, "-o", tmp_path / "out", "-k", "k", "--json", "--report", tmp_path / "r.json")
+    assert status == 0
+    assert json.loads(out)["rows"] == 4
+    assert json.loads((tmp_path / "r.json").read_text()) == json.loads(out)
+
+
+def test_options_reach_the_job(run, numbers, tmp_path):
+    arguments = ("--npartitions", 3, "--columns", "a:desc", "--conf", "files.compression=snappy", "--exchange", "graph")
+    assert run("sort", numbers, "-o", tmp_path / "out", "-k", "k", "-r", *arguments)[0] == 0
+    assert sorted(path.name for path in (tmp_path / "out").glob("part*"))[-1] == "part-00002.parquet"
+    assert pq.read_table(tmp_path / "out").to_pydict() == {"a:desc": ["x", "w", "z", "y"]}
+    codec = pq.read_metadata(tmp_path / "out" / "part-00000.parquet").row_group(0).column(0).compression
+    assert codec == "SNAPPY"
+
+
+def test_check_tells_by_its_exit_status(run, numbers, tmp_path):
+    run("sort", numbers, "-o", tmp_path / "out", "-k", "k")
+    assert run("check", tmp_path / "out", "-k", "k") == (0, "sorted: 4 rows\n", "")
+    status, out, err = run("check", numbers, "-k", "k:asc:first")
+    assert (status, out) == (1, "")
+    assert err == f"not sorted: {numbers}, row 1: k=<NA> stands below k=3\n"
+    status, out, err = run("check", numbers, "-k", "K")
+    assert (status, out) == (2, "")
+    assert "error: key 'K' is not a column" in err
+    assert "did you mean 'k'?" in err
+    assert json.loads(run("check", tmp_path / "out", "-k", "k", "--json")[1])["sorted"] is True
+    assert run("check", tmp_path / "out", "-k", "k", "-q") == (0, "", "")
+
+
+def test_delimiters(run, tmp_path):
+    (tmp_path / "in.tsv").write_text("k\tv\n2\ta,b\n1\tc\n")
+    (tmp_path / "in.csv").write_text("k;v\n2;a,b\n1;c\n")
+    assert run("sort", tmp_path / "in.tsv", "-o", tmp_path / "a", "-k", "k")[0] == 0
+    assert run("sort", tmp_path / "in.csv", "-o", tmp_path / "b", "-k", "k", "--delimiter", ";")[0] == 0
+    for name in "ab":
+        assert pd.read_parquet(tmp_path / name).to_dict("list") == {"k": [1, 2], "v": ["c", "a,b"]}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("sotr",), "Did you mean sort?"),
+        (("sort", "IN"), "Missing option '-o'"),
+        (("sort", "IN", "-o", "OUT"), "Missing option '-k'"),
+        (("sort", "nowhere", "-o", "OUT", "-k", "k"), "no such file"),
+        (("sort", "IN", "-o", "IN", "-k", "k"), "the output is the input"),
+        (("sort", "IN", "-o", "OUT", "-k", "k", "--conf", "pull.treshold=1"), "did you mean pull.threshold"),
+        (("sort", "IN", "-o", "OUT", "-k", "k", "--conf", "files.part-size=much"), "is not a size"),
+        (("sort", "IN", "-o", "OUT", "-k", "k", "--npartitions", "0"), "--npartitions"),
+        (("sort", "IN", "-o", "OUT", "-k", "k", "--scheduler", "nonsense"), "nonsense"),
+    ],
+)
+def test_mistakes_are_named_with_status_2(run, numbers, tmp_path, arguments, words):
+    places = {"IN": numbers, "OUT": str(tmp_path / "out")}
+    status, out, err = run(*(places.get(word, word) for word in arguments))
+    assert (status, out) == (2, "")
+    assert words in err
+    assert "Traceback" not in err
+    assert not (tmp_path / "out").exists()
+
+
+def test_verbose_shows_where(run, numbers, tmp_path):
+    assert "Traceback" in run("sort", numbers, "-o", tmp_path / "out", "-k", "zz", "-v")[2]
+
+
+def test_info(run):
+    status, out, _ = run("info")
+    assert status == 0
+    for word in ("versions", "dask", "machine", "cores", "devices", "kernels", "schedulers", "pull.threshold"):
+        assert word in out
+    found = json.loads(run("info", "--json")[1])
+    assert found["settings"]["cuts.samples"] == 256
+    assert found["versions"]["pyarrow"] == pa.__version__
+
+
+def test_help_lists_commands_without_loading_them():
+    code = (
+        "import sys\nfrom distsort.cli import run\nstatus = run(['--help'])\n"
+        "heavy = {'dask', 'numpy', 'pandas', 'pyarrow', 'distributed', 'rich'} & set(sys.modules)\n"
+        "sys.exit(f'loaded {heavy}' if heavy else status)"
+    )
+    start = time.monotonic()
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert time.monotonic() - start < 10
+    for name in ("sort", "check", "info"):
+        assert f"\n  {name} " in done.stdout
+
+
+def test_every_listed_command_loads():
+    context = click.Context(cli.cli)
+    names = cli.cli.list_commands(context)
+    assert {"sort", "check", "info"} <= set(names)
+    for name in names:
+        command = cli.cli.get_command(context, name)
+        assert command.help
+        assert cli.COMMANDS[name][1].endswith(".")
+    assert cli.cli.get_command(context, "nothing") is None
+
+
+def test_dask_finds_the_sort_command():
+    from importlib.metadata import entry_points
+
+    found = entry_points(group="dask_cli")["sort"].load()
+    assert isinstance(found, click.Command)
+    assert found.name == "sort"
+
+
+def test_module_runs():
+    done = subprocess.run(
+        [sys.executable, "-m", "distsort.cli", "--version"], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.startswith("distsort, version ")
+
+
+def test_numbers_and_text_align(run, tmp_path):
+    table = pa.table({"k": [10, 9], "x": [0.5, np.nan], "s": ["a\nb", "c" * 50]})
+    pq.write_table(table, tmp_path / "in.parquet")
+    status, out, err = run("sort", tmp_path / "in.parquet", "-o", tmp_path / "out", "-k", "k", "--show", 2)
+    assert (status, err) == (0, "")
+    lines = out.splitlines()
+    assert lines[-3:] == [" k    x  s", f" 9  nan  {'c' * 37}...", "10  0.5  a b"]
