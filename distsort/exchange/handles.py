@@ -64,6 +64,8 @@ class Source:
         The worker that holds it.
     row_bytes
         Mean size of a row, in bytes.
+    host
+        Names the host whose GPU holds the rows; empty for rows in host memory.
     held
         The run itself, where there is no worker whose store could hold it (threads, processes, sync).
     """
@@ -72,6 +74,7 @@ class Source:
     attempt: str
     address: str
     row_bytes: float
+    host: str = ""
     held: Run | None = None
 
 

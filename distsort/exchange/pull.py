@@ -26,9 +26,9 @@ from __future__ import annotations
 
 import sys
 from asyncio import CancelledError as LoopCancelled
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import CancelledError
-from typing import Any
+from typing import Any, TypeVar
 
 from distsort.blocks import Block
 from distsort.cuts import Probes
@@ -37,6 +37,8 @@ from distsort.local import Run, Spec, make_run, sample
 from distsort.merge import merge_runs
 from distsort.search import aim, bracket, close, cut_one, narrow
 
+T = TypeVar("T")
+
 
 def make(block: Block, spec: Spec, meta: Block | None, options: Options) -> Handle:
     """Sort a block and keep the run on this worker."""
@@ -44,8 +46,8 @@ def make(block: Block, spec: Spec, meta: Block | None, options: Options) -> Hand
     seen = sample(run, spec, options.samples)
     service = _service()
     if service is None:
-        return Handle(Source(None, "", "", run.nbytes / max(len(run), 1), run), seen)
-    return service.keep(run, spec, seen)  # type: ignore[no-any-return]
+        return Handle(Source(None, "", "", run.nbytes / max(len(run), 1), held=run), seen)
+    return service.keep(run, spec, seen)
 
 
 def tick(handle: Handle) -> Handle:
@@ -70,8 +72,7 @@ def find_cuts(handles: Sequence[Handle], spec: Spec, parts: int, options: Option
         held = [s.held for s in sources]
         if held[0] is not None:
             return [run.keys_at(p, spec) for run, p in zip(held, positions, strict=True) if run is not None]
-        found: list[Any] = _reading(service, barrier, options, lambda: service.probe(sources, positions, options))
-        return found
+        return _reading(service, barrier, options, lambda: service.reader.probe(sources, positions, options))
 
     search = bracket(samples, spec, parts, options.probes)
     while search.width > options.probes:
@@ -99,20 +100,19 @@ def _pull(bounds: Sequence[tuple[Source, int, int]], routes: Routes) -> list[Run
 
     slices = [Slice(*b) for b in bounds]
     service = _service()
-    pieces: list[Run] = _reading(service, routes.barrier, routes.options, lambda: service.pull(slices, routes.options))
-    return pieces
+    return _reading(service, routes.barrier, routes.options, lambda: service.reader.pull(slices, routes.options))
 
 
-def _reading(service: Any, barrier: Any, options: Options, read: Any) -> Any:
+def _reading(service: Any, barrier: Any, options: Options, read: Callable[[], T]) -> T:
     """Read from stores; on trouble tell the scheduler, then have this task run again."""
     from distributed import Reschedule
 
-    from distsort.exchange.worker import Trouble
+    from distsort.exchange.reader import Trouble
 
     try:
         return read()
     except Trouble as trouble:
-        service.report_trouble(trouble, barrier, options)
+        service.reader.report_trouble(trouble, barrier, options)
         raise Reschedule from None
     except (CancelledError, LoopCancelled):
         raise Reschedule from None

@@ -8,14 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from distributed.protocol import to_serialize
 
-from distsort import blocks
 from distsort.exchange.handles import Source
 from distsort.exchange.spill import join
 from distsort.local import Run
+
+if TYPE_CHECKING:
+    from distsort.exchange.device import DeviceTransport
 
 PACK_BELOW = 1 << 18
 """Mean bytes of a slice below which the slices of one answer are put together."""
@@ -58,11 +60,13 @@ def batches(slices: Sequence[Slice], nbytes: int) -> list[list[tuple[int, Slice]
     return made
 
 
-def pack(runs: Sequence[Run]) -> dict[str, Any]:
-    """Turn slices into the answer of one question."""
+def pack(runs: Sequence[Run], devices: DeviceTransport | None, host: str, reader: str) -> dict[str, Any]:
+    """Turn slices into the answer of one question, asked by a reader that maps device memory of `host`."""
     packed = len(runs) > 1 and sum(r.nbytes for r in runs) < PACK_BELOW * len(runs)
     if packed:
         runs = [join(list(runs))]
+    if devices is not None:
+        return {"packed": packed, **devices.pack(runs, host, reader)}
     return {
         "packed": packed,
         "rows": [to_serialize(r.rows) for r in runs],
@@ -71,18 +75,16 @@ def pack(runs: Sequence[Run]) -> dict[str, Any]:
 
 
 def unpack(answer: dict[str, Any], lengths: Sequence[int]) -> list[Run]:
-    """Turn an answer back into slices of the lengths that were asked for."""
+    """Turn an answer of host memory back into slices of the lengths that were asked for."""
     keys = answer["keys"] or [None] * len(answer["rows"])
     runs = [Run(rows, None if k is None else tuple(k)) for rows, k in zip(answer["rows"], keys, strict=True)]
-    if not answer["packed"]:
-        return runs
+    return cut_apart(runs, lengths) if answer["packed"] else runs
+
+
+def cut_apart(runs: Sequence[Run], lengths: Sequence[int]) -> list[Run]:
+    """Cut what was put together."""
     cut, start = [], 0
     for length in lengths:
         cut.append(runs[0].cut(start, start + length))
         start += length
     return cut
-
-
-def nbytes(runs: Sequence[Run]) -> int:
-    """Return the size of slices, in bytes."""
-    return sum(blocks.nbytes(r.rows) for r in runs)

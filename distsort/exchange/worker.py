@@ -1,10 +1,7 @@
-"""What a worker does for the pull exchange: it holds runs, answers questions about them, and pulls for its own parts.
+"""What a worker does for the pull exchange: it holds runs, answers questions about them, and reads those of others.
 
 A service is put on the worker by the first task that needs it, and brings the scheduler plugin with it. Nothing has to
 be registered beforehand, so late workers, a replaced scheduler and collections of other clients need no care.
-
-Every wait has an end: an answer that does not come within the time limit, a peer that cannot be reached, a run that
-its owner does not know and a worker that the scheduler has given up all become `Trouble`, which names the run.
 """
 
 from __future__ import annotations
@@ -12,11 +9,10 @@ from __future__ import annotations
 import asyncio
 import pickle
 import threading
-from collections import defaultdict, deque
 from collections.abc import Coroutine, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from distributed import Worker
@@ -24,18 +20,17 @@ from distributed.diagnostics.plugin import WorkerPlugin
 from distributed.protocol import to_serialize
 from distributed.protocol.pickle import dumps
 
-from distsort import config
-from distsort.blocks import Column
+from distsort import blocks, config
 from distsort.cuts import IntArray
-from distsort.errors import ExchangeError
 from distsort.exchange import transport
-from distsort.exchange.handles import NAME, Handle, Options, Source
-from distsort.exchange.limiter import BytesInFlight
+from distsort.exchange.handles import NAME, Handle, Source
+from distsort.exchange.reader import Reader
 from distsort.exchange.scheduler import PullPlugin
-from distsort.exchange.spill import join
 from distsort.exchange.store import LostRunError, RunStore
-from distsort.exchange.transport import Slice
 from distsort.local import Run, Sample, Spec
+
+if TYPE_CHECKING:
+    from distsort.exchange.device import DeviceTransport
 
 T = TypeVar("T")
 
@@ -50,14 +45,6 @@ REMOVE_AGAIN = (0.1, 0.5, 1.5)
 
 INSTALL_TIMEOUT = 30.0
 _LOCK = threading.Lock()
-
-
-class Trouble(Exception):
-    """A run could not be read. `reason` is "lost", "gone", "unreachable" or "silent"."""
-
-    def __init__(self, source: Source, reason: str, detail: str = "") -> None:
-        super().__init__(reason)
-        self.source, self.reason, self.detail = source, reason, detail
 
 
 def service_of(worker: Worker) -> WorkerService:
@@ -80,11 +67,9 @@ class WorkerService:
         limit = memory.memory_limit
         self.store = RunStore(_spill_directory(worker), None if not limit else int(STORE_SHARE * limit), self._pressure)
         self.threads = ThreadPoolExecutor(2, thread_name_prefix="distsort")
-        self.pulled = 0
-        self._limiter = BytesInFlight(config.get_bytes("pull.bytes-in-flight"))
-        self._dead: deque[str] = deque(maxlen=10_000)
-        self._calls: defaultdict[str, set[asyncio.Future[Any]]] = defaultdict(set)
-        self._pulls: defaultdict[Any, set[asyncio.Task[Any]]] = defaultdict(set)
+        self.reader = Reader(self, config.get_bytes("pull.bytes-in-flight"))
+        self._devices: DeviceTransport | None = None
+        self._making = threading.Lock()
         self._installing = asyncio.Lock()
         self._ready = False
 
@@ -105,7 +90,9 @@ class WorkerService:
             if self._ready:
                 return
             worker = self.worker
-            worker.handlers.update(distsort_keys=self.answer_keys, distsort_slices=self.answer_slices)
+            worker.handlers.update(
+                distsort_keys=self.answer_keys, distsort_slices=self.answer_slices, distsort_copied=self.on_copied
+            )
             worker.stream_handlers.update({"distsort-free": self.on_free, "distsort-gone": self.on_gone})
             worker.metrics[NAME] = lambda worker: self.report()
             if NAME not in worker.plugins:
@@ -113,6 +100,16 @@ class WorkerService:
             await worker.scheduler.register_scheduler_plugin(plugin=dumps(PullPlugin()), name=NAME, idempotent=True)
             await worker.scheduler.distsort_join(worker=self.address)
             self._ready = True
+
+    @property
+    def devices(self) -> DeviceTransport:
+        """What moves rows in GPU memory; made on first use, since it needs cupy."""
+        with self._making:
+            if self._devices is None:
+                from distsort.exchange.device import DeviceTransport
+
+                self._devices = DeviceTransport(self.address.startswith("ucx"))
+            return self._devices
 
     def call(self, coroutine: Coroutine[Any, Any, T], timeout: float | None = None) -> T:
         """Run a coroutine on the worker's loop from a task thread."""
@@ -122,6 +119,8 @@ class WorkerService:
         """Let everything go: the worker is closing."""
         self.store.clear()
         self.threads.shutdown(wait=False, cancel_futures=True)
+        if self._devices is not None:
+            self._devices.close()
 
     def report(self) -> dict[str, int]:
         """Return what ``worker.metrics`` shows, in bytes and counts."""
@@ -131,7 +130,7 @@ class WorkerService:
             "disk": self.store.on_disk,
             "spilled": self.store.spilled,
             "spills": self.store.spills,
-            "pulled": self.pulled,
+            "pulled": self.reader.pulled,
         }
 
     # Runs of this worker
@@ -143,7 +142,8 @@ class WorkerService:
         message = {"op": "distsort-run", "run": key, "attempt": attempt}
         self.loop.call_soon_threadsafe(self.worker.batched_send, message)
         row_bytes = sample.nbytes / max(sample.length, 1)
-        return Handle(Source(key, attempt, self.address, row_bytes), sample)
+        host = self.devices.host if blocks.on_device(run.rows) else ""
+        return Handle(Source(key, attempt, self.address, row_bytes, host), sample)
 
     def on_free(self, attempts: Iterable[str]) -> None:
         """Free runs that the scheduler says are not needed any more."""
@@ -153,186 +153,48 @@ class WorkerService:
         """Answer a peer: the keys of several runs at some positions."""
         asked = np.split(positions, np.cumsum(counts)[:-1])
         try:
-            data = await self._in_thread(self._keys, attempts, asked)
+            data = await self.in_thread(self.read_keys, attempts, asked)
         except LostRunError as error:
             return {"lost": error.args[0]}
         return {"lost": None, "keys": to_serialize(data)}
 
-    async def answer_slices(self, wanted: list[tuple[str, int, int]]) -> dict[str, Any]:
+    async def answer_slices(self, wanted: list[tuple[str, int, int]], host: str, reader: str) -> dict[str, Any]:
         """Answer a peer: slices of several runs."""
         try:
-            answer = await self._in_thread(self._pack, wanted)
+            answer = await self.in_thread(self._pack, wanted, host, reader)
         except LostRunError as error:
             return {"lost": error.args[0]}
         return {"lost": None, **answer}
 
-    def _keys(self, attempts: Sequence[str], asked: Sequence[IntArray]) -> bytes:
+    def read_keys(self, attempts: Sequence[str], asked: Sequence[IntArray]) -> bytes:
+        """Read keys of several runs of this worker, pickled into one piece: a frame for each would cost more."""
         found = [self.store.keys_at(a, p) for a, p in zip(attempts, asked, strict=True)]
         return pickle.dumps(found, protocol=5)
 
-    def _pack(self, wanted: Sequence[tuple[str, int, int]]) -> dict[str, Any]:
-        return transport.pack([self.store.cut(*w) for w in wanted])
+    def _pack(self, wanted: Sequence[tuple[str, int, int]], host: str, reader: str) -> dict[str, Any]:
+        runs = [self.store.cut(*w) for w in wanted]
+        return transport.pack(runs, self.devices if blocks.on_device(runs[0].rows) else None, host, reader)
 
-    async def _in_thread(self, function: Any, *args: Any) -> Any:
+    def on_copied(self, lease: str) -> None:
+        """Let go of device memory that a peer has copied."""
+        self.devices.end_lease(lease)
+
+    async def in_thread(self, function: Any, *args: Any) -> Any:
         """Work on rows in an own thread, never on the loop: it would stop every other answer."""
         return await self.loop.run_in_executor(self.threads, function, *args)
-
-    # Questions to peers
-
-    def probe(self, sources: Sequence[Source], positions: Sequence[IntArray], options: Options) -> list[Any]:
-        """Read keys of all runs at once, one question a worker; called from a task thread."""
-        return self.call(self._probe(sources, positions, options))
-
-    async def _probe(self, sources: Sequence[Source], positions: Sequence[IntArray], options: Options) -> list[Any]:
-        keys: list[tuple[Column, ...] | None] = [None] * len(sources)
-
-        async def ask(address: str, mine: list[int]) -> None:
-            names = [sources[i].attempt for i in mine]
-            asked = [positions[i] for i in mine]
-            if address == self.address:
-                try:
-                    data = await self._in_thread(self._keys, names, asked)
-                except LostRunError as error:
-                    raise Trouble(next(s for s in sources if s.attempt == error.args[0]), "lost") from None
-            else:
-                counts = [len(p) for p in asked]
-                question = {"attempts": names, "positions": to_serialize(np.concatenate(asked)), "counts": counts}
-                data = (await self._ask([sources[i] for i in mine], "distsort_keys", question, options))["keys"]
-            for i, found in zip(mine, pickle.loads(data), strict=True):
-                keys[i] = found
-
-        await self._all(ask(address, mine) for address, mine in _by_address(sources))
-        return keys
-
-    def pull(self, slices: Sequence[Slice], options: Options) -> list[Run]:
-        """Bring slices here; called from the thread of a part task.
-
-        Raises
-        ------
-        Trouble
-            A run could not be read.
-        CancelledError
-            The task is not wanted any more.
-        """
-        return self.call(self._pull(self.worker.get_current_task(), slices, options))
-
-    async def _pull(self, key: Any, slices: Sequence[Slice], options: Options) -> list[Run]:
-        task = asyncio.current_task()
-        assert task is not None
-        self._pulls[key].add(task)
-        self._limiter.limit = options.in_flight
-        pieces: list[list[Run]] = [[] for _ in slices]
-
-        async def fetch(address: str, mine: list[int]) -> None:
-            if address == self.address:
-                for i in mine:
-                    pieces[i] = [await self._local(slices[i])]
-                return
-            for batch in transport.batches([slices[i] for i in mine], options.message):
-                async with self._limiter.hold(sum(s.nbytes for _, s in batch)):
-                    wanted = [(s.source.attempt, s.start, s.stop) for _, s in batch]
-                    sources = [s.source for _, s in batch]
-                    answer = await self._ask(sources, "distsort_slices", {"wanted": wanted}, options)
-                runs = transport.unpack(answer, [len(s) for _, s in batch])
-                self.pulled += transport.nbytes(runs)
-                for (at, _), run in zip(batch, runs, strict=True):
-                    pieces[mine[at]].append(run)
-
-        try:
-            await self._all(fetch(address, mine) for address, mine in _by_address([s.source for s in slices]))
-        finally:
-            self._pulls[key].discard(task)
-            if not self._pulls[key]:
-                del self._pulls[key]
-        return [join(p) for p in pieces]
-
-    async def _local(self, piece: Slice) -> Run:
-        attempt = piece.source.attempt
-        try:
-            if self.store.is_spilled(attempt):
-                return await self._in_thread(self.store.cut, attempt, piece.start, piece.stop)  # type: ignore[no-any-return]
-            return self.store.cut(attempt, piece.start, piece.stop)
-        except LostRunError:
-            raise Trouble(piece.source, "lost") from None
-
-    async def _ask(
-        self, sources: Sequence[Source], question: str, fields: dict[str, Any], options: Options
-    ) -> dict[str, Any]:
-        """Ask the owner of `sources`; all of them have one address."""
-        address = sources[0].address
-        for source in sources:
-            if source.attempt in self._dead:
-                raise Trouble(source, "gone")
-        call = asyncio.ensure_future(getattr(self.worker.rpc(address), question)(**fields))
-        self._calls[address].add(call)
-        try:
-            await asyncio.wait({call}, timeout=options.timeout)
-            if not call.done():
-                raise Trouble(sources[0], "silent", f"no answer in {options.timeout:g} s")
-            if call.cancelled():
-                raise Trouble(sources[0], "gone")
-            answer: dict[str, Any] = call.result()
-        except OSError as error:
-            raise Trouble(sources[0], "unreachable", str(error)) from error
-        finally:
-            call.cancel()
-            self._calls[address].discard(call)
-        if answer["lost"] is not None:
-            raise Trouble(next(s for s in sources if s.attempt == answer["lost"]), "lost")
-        return answer
-
-    async def _all(self, coroutines: Iterable[Coroutine[Any, Any, None]]) -> None:
-        """Wait for all; the first error ends the others."""
-        tasks = [asyncio.ensure_future(c) for c in coroutines]
-        try:
-            await asyncio.gather(*tasks)
-        finally:
-            for task in tasks:
-                task.cancel()
-
-    def report_trouble(self, trouble: Trouble, barrier: Any, options: Options) -> None:
-        """Tell the scheduler, which answers once it has changed something; then the task is to be run again.
-
-        Raises
-        ------
-        ExchangeError
-            The scheduler counts too many strikes.
-        """
-        source = trouble.source
-        fields = {
-            "barrier": barrier,
-            "run": source.key,
-            "attempt": source.attempt,
-            "address": source.address,
-            "reason": trouble.reason,
-            "asker": self.worker.get_current_task(),
-            "retries": options.retries,
-        }
-        gave_up = self.call(self.worker.scheduler.distsort_trouble(**fields))
-        if gave_up:
-            raise ExchangeError(
-                f"run {source.key!r} on worker {source.address} could not be read in {gave_up} attempts"
-                f" ({trouble.reason}{': ' + trouble.detail if trouble.detail else ''}). Look at that worker's log;"
-                " distsort.pull.timeout and distsort.pull.retries say how long to try"
-            ) from trouble
 
     # What the scheduler and Dask tell
 
     def on_gone(self, address: str, attempts: list[str]) -> None:
         """Stop waiting for a dead worker, and do not ask for its runs again."""
-        self._dead.extend(attempts)
-        for call in list(self._calls[address]):
-            call.cancel()
+        self.reader.forget(address, attempts)
+        if self._devices is not None:
+            self.threads.submit(self._devices.forget, address)
         for seconds in REMOVE_AGAIN:
             self.loop.call_later(seconds, self._disconnect, address)
 
     def _disconnect(self, address: str) -> None:
         self.worker.rpc.remove(address)
-
-    def cancel(self, key: Any) -> None:
-        """End the pulls of a part that is not wanted any more."""
-        for task in list(self._pulls.get(key, ())):
-            task.cancel()
 
     def _pressure(self) -> bool:
         memory = self.worker.memory_manager
@@ -350,7 +212,7 @@ class _Watch(WorkerPlugin):
 
     def transition(self, key: Any, start: str, finish: str, **kwargs: Any) -> None:
         if finish in ("cancelled", "released", "forgotten"):
-            self.service.cancel(key)
+            self.service.reader.cancel(key)
 
     def teardown(self, worker: Worker) -> None:
         self.service.close()
@@ -361,10 +223,3 @@ def _spill_directory(worker: Worker) -> Path:
     if chosen is None:
         return Path(worker.local_directory) / NAME
     return Path(chosen) / f"{NAME}-{worker.id}"
-
-
-def _by_address(sources: Sequence[Source]) -> list[tuple[str, list[int]]]:
-    grouped: dict[str, list[int]] = {}
-    for i, source in enumerate(sources):
-        grouped.setdefault(source.address, []).append(i)
-    return list(grouped.items())

@@ -155,9 +155,9 @@ def left_over(client: Client) -> dict[str, Any]:
             "runs": len(service.store),
             "memory": service.store.in_memory,
             "files": [p.name for p in service.store.directory.glob("*")],
-            "pulls": len(service._pulls),
-            "calls": sum(map(len, service._calls.values())),
-            "in flight": service._limiter.used,
+            "pulls": len(service.reader.pulls),
+            "calls": sum(map(len, service.reader.calls.values())),
+            "in flight": service.reader.limiter.used,
         }
         return {k: v for k, v in found.items() if v}
 

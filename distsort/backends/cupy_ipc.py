@@ -1,0 +1,217 @@
+"""Device memory that crosses between processes: CUDA IPC on one host, pinned host memory elsewhere.
+
+A block is taken apart into a small header and flat frames of bytes on the device, and put together again from such
+frames on the other side. How the frames travel is the business of `distsort.exchange.transport`; this module knows
+CUDA. An allocation is exported as a whole, its base and an offset, since pools cut many arrays from one allocation::
+
+    exporter    base [......|###frame###|........]      handle of the base, offset, size
+    importer         mapped once, kept   ^-- copied over NVLink to a frame of its own
+
+Opening a mapping takes 1 to 200 ms, so it is kept until its peer is gone or the allocation is another one. Memory of
+CUDA's own pools (`cudaMallocAsync`, "rmm_async") cannot be exported; then `export` returns None.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import pickle
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import cupy
+import numpy as np
+import numpy.typing as npt
+
+from distsort import blocks
+from distsort.blocks import Block
+
+Frame = Any
+CUDARuntimeError = cupy.cuda.runtime.CUDARuntimeError
+
+# Of CUpointer_attribute: a number that is unique to one allocation for the life of a process; whether it has a handle.
+_BUFFER_ID = 7
+_IS_LEGACY_CUDA_IPC_CAPABLE = 10
+
+
+@dataclass(frozen=True)
+class Exported:
+    """A frame that another process of this host may map.
+
+    Attributes
+    ----------
+    handle
+        64 bytes from cudaIpcGetMemHandle, of the whole allocation.
+    base, buffer
+        Address and number of the allocation in the exporting process; they name the mapping.
+    offset, nbytes
+        Where in the allocation the frame lies, in bytes.
+    """
+
+    handle: bytes
+    base: int
+    buffer: int
+    offset: int
+    nbytes: int
+
+
+@functools.cache
+def host_id() -> str:
+    """Name this host, so that two processes can tell whether they share it."""
+    boot = Path("/proc/sys/kernel/random/boot_id")
+    return boot.read_text().strip() if boot.exists() else ""
+
+
+def dump(block: Block) -> tuple[bytes, list[Frame]]:
+    """Take a cupy array or a cudf frame, series or index apart.
+
+    Returns
+    -------
+    header, frames
+        Frames are cupy uint8 arrays that view the block's memory.
+    """
+    if blocks.library(block) == "cupy":
+        flat = cupy.ascontiguousarray(block)
+        return pickle.dumps((None, flat.dtype, flat.shape)), [flat.reshape(-1).view(np.uint8)]
+    from distributed.protocol.cuda import cuda_dumps
+
+    header, frames = cuda_dumps(block)
+    return pickle.dumps(header), [cupy.asarray(f).reshape(-1).view(np.uint8) for f in frames]
+
+
+def load(header: bytes, frames: Sequence[Frame]) -> Block:
+    """Put a block together from the header of `dump` and frames in the memory of this process."""
+    known = pickle.loads(header)
+    if isinstance(known, tuple):
+        _, dtype, shape = known
+        return frames[0].view(dtype).reshape(shape)
+    from cudf.core.buffer import as_buffer
+    from distributed.protocol.cuda import cuda_loads
+
+    return cuda_loads(known, [as_buffer(f) for f in frames])
+
+
+def export(frames: Sequence[Frame]) -> list[Exported] | None:
+    """Make frames known to other processes; None where their memory cannot be exported."""
+    cupy.cuda.Stream.null.synchronize()
+    try:
+        return [_export(frame) for frame in frames]
+    except (CUDARuntimeError, OSError):
+        return None
+
+
+def _export(frame: Frame) -> Exported:
+    if frame.nbytes == 0:
+        return Exported(b"", 0, 0, 0, 0)
+    base, buffer = _allocation(frame.data.ptr)
+    return Exported(_handle(base, buffer), base, buffer, frame.data.ptr - base, frame.nbytes)
+
+
+@functools.lru_cache(maxsize=1024)
+def _handle(base: int, buffer: int) -> bytes:
+    return bytes(cupy.cuda.runtime.ipcGetMemHandle(base))
+
+
+def _allocation(pointer: int) -> tuple[int, int]:
+    """Return base address and number of the allocation around a pointer."""
+    driver = _driver()
+    base, size = ctypes.c_uint64(), ctypes.c_size_t()
+    status = driver.cuMemGetAddressRange_v2(ctypes.byref(base), ctypes.byref(size), ctypes.c_uint64(pointer))
+    if status:
+        raise OSError(f"the driver does not know the allocation of a frame (CUresult {status})")
+    # Asked first: a refused handle would leave an error behind that another library takes for its own.
+    if not _attribute(_IS_LEGACY_CUDA_IPC_CAPABLE, pointer):
+        raise OSError("this memory cannot be exported")
+    return base.value, _attribute(_BUFFER_ID, pointer)
+
+
+def _attribute(number: int, pointer: int) -> int:
+    value = ctypes.c_uint64()
+    status = _driver().cuPointerGetAttribute(ctypes.byref(value), number, ctypes.c_uint64(pointer))
+    if status:
+        raise OSError(f"the driver refused attribute {number} of a pointer (CUresult {status})")
+    return value.value
+
+
+@functools.cache
+def _driver() -> ctypes.CDLL:
+    return ctypes.CDLL("libcuda.so.1")
+
+
+class Mappings:
+    """Memory of other processes, mapped once per allocation and kept."""
+
+    def __init__(self) -> None:
+        self._open: dict[tuple[str, int], tuple[int, int]] = {}
+        self._lock = threading.Lock()
+        self._stream = cupy.cuda.Stream(non_blocking=True)
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def copy(self, peer: str, frames: Sequence[Exported]) -> list[Frame]:
+        """Copy frames of a peer into memory of this process; they have arrived on return.
+
+        Raises
+        ------
+        CUDARuntimeError
+            The memory cannot be mapped.
+        """
+        copies = [cupy.empty(f.nbytes, np.uint8) for f in frames]
+        # The pool may hand out memory that kernels of the default stream still use.
+        cupy.cuda.Stream.null.synchronize()
+        for frame, copy in zip(frames, copies, strict=True):
+            if frame.nbytes:
+                source = self._pointer(peer, frame) + frame.offset
+                cupy.cuda.runtime.memcpyAsync(
+                    copy.data.ptr, source, frame.nbytes, cupy.cuda.runtime.memcpyDefault, self._stream.ptr
+                )
+        self._stream.synchronize()
+        return copies
+
+    def _pointer(self, peer: str, frame: Exported) -> int:
+        with self._lock:
+            buffer, pointer = self._open.get((peer, frame.base), (0, 0))
+            if pointer and buffer == frame.buffer:
+                return pointer
+            if pointer:  # the peer has freed that allocation, and another one stands at its address
+                cupy.cuda.runtime.ipcCloseMemHandle(pointer)
+                del self._open[peer, frame.base]
+            pointer = int(cupy.cuda.runtime.ipcOpenMemHandle(frame.handle))
+            self._open[peer, frame.base] = (frame.buffer, pointer)
+            return pointer
+
+    def close(self, peer: str | None = None) -> None:
+        """Unmap the memory of one peer, or of all."""
+        with self._lock:
+            for key in [k for k in self._open if peer is None or k[0] == peer]:
+                _, pointer = self._open.pop(key)
+                cupy.cuda.runtime.ipcCloseMemHandle(pointer)
+
+
+def to_host(frames: Sequence[Frame]) -> list[npt.NDArray[np.uint8]]:
+    """Copy frames to pinned host memory."""
+    pinned = [_pinned(f.nbytes) for f in frames]
+    for frame, host in zip(frames, pinned, strict=True):
+        if frame.nbytes:
+            frame.get(out=host, blocking=False)
+    cupy.cuda.get_current_stream().synchronize()
+    return pinned
+
+
+def to_device(frames: Sequence[Any]) -> list[Frame]:
+    """Copy frames from host memory."""
+    return [cupy.asarray(np.frombuffer(f, np.uint8)) for f in frames]
+
+
+def _pinned(nbytes: int) -> npt.NDArray[np.uint8]:
+    memory = cupy.cuda.alloc_pinned_memory(max(nbytes, 1))
+    return np.frombuffer(memory, np.uint8, nbytes)
+
+
+def device_memory() -> int:
+    """Return the size of this process's GPU, in bytes."""
+    return int(cupy.cuda.runtime.memGetInfo()[1])

@@ -1,0 +1,113 @@
+"""How slices in GPU memory cross between two workers.
+
+    same host     the owner exports the slice, the reader maps the allocation once and copies over NVLink
+    ucx           frames stay on the device, the comm moves them
+    otherwise     through pinned host memory: the cluster's comm carries plain bytes
+
+The owner keeps what it has exported until the reader says that it has copied it, or is gone: a lease. If the memory
+cannot be exported, or cannot be mapped, the next way is taken, and remembered for that peer.
+"""
+
+from __future__ import annotations
+
+import pickle
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+from distributed.protocol import to_serialize
+
+from distsort.backends import cupy_ipc
+from distsort.local import Run
+
+
+class DeviceTransport:
+    """Both ends of the transport of one worker. May be used from any thread.
+
+    Parameters
+    ----------
+    over_ucx
+        Whether the comm of this worker moves device memory.
+    """
+
+    def __init__(self, over_ucx: bool) -> None:
+        self.over_ucx = over_ucx
+        self.host = cupy_ipc.host_id()
+        self.leases: dict[str, tuple[str, list[Any]]] = {}
+        self._mappings = cupy_ipc.Mappings()
+        self._unmappable: set[str] = set()
+        self._lock = threading.Lock()
+        self._count = 0
+
+    # Owner
+
+    def pack(self, runs: Sequence[Run], host: str, reader: str) -> dict[str, Any]:
+        """Turn slices into an answer for a reader, which maps memory of `host` (empty: of no host)."""
+        headers: list[list[bytes]] = []
+        frames: list[Any] = []
+        counts: list[list[int]] = []
+        for run in runs:
+            taken = [cupy_ipc.dump(block) for block in (run.rows, *(run.keys or ()))]
+            headers.append([header for header, _ in taken])
+            counts.append([len(own) for _, own in taken])
+            frames.extend(frame for _, own in taken for frame in own)
+        answer: dict[str, Any] = {"device": "host", "headers": headers, "counts": counts, "lease": ""}
+        exported = cupy_ipc.export(frames) if host and host == self.host else None
+        if exported is not None:
+            lease = self._lease(reader, frames)
+            return {**answer, "device": "ipc", "frames": pickle.dumps(exported), "lease": lease}
+        if self.over_ucx:
+            return {**answer, "device": "ucx", "frames": [to_serialize(frame) for frame in frames]}
+        return {**answer, "frames": [to_serialize(frame) for frame in cupy_ipc.to_host(frames)]}
+
+    def _lease(self, reader: str, frames: list[Any]) -> str:
+        with self._lock:
+            self._count += 1
+            lease = f"lease-{self._count}"
+            self.leases[lease] = (reader, frames)
+        return lease
+
+    def end_lease(self, lease: str) -> None:
+        """Let go of what a reader has copied."""
+        with self._lock:
+            self.leases.pop(lease, None)
+
+    # Reader
+
+    def maps(self, owner: str, host: str) -> bool:
+        """Whether memory of an owner on that host can be mapped here, as far as is known."""
+        return host == self.host and owner not in self._unmappable
+
+    def unpack(self, owner: str, answer: dict[str, Any]) -> list[Run] | None:
+        """Turn an answer into slices in the memory of this process; None if it must be asked for in another way."""
+        if answer["device"] == "ipc":
+            try:
+                frames = self._mappings.copy(owner, pickle.loads(answer["frames"]))
+            except cupy_ipc.CUDARuntimeError:
+                self._unmappable.add(owner)
+                return None
+        elif answer["device"] == "ucx":
+            frames = list(answer["frames"])
+        else:
+            frames = cupy_ipc.to_device(answer["frames"])
+        runs, at = [], 0
+        for headers, counts in zip(answer["headers"], answer["counts"], strict=True):
+            made = []
+            for header, count in zip(headers, counts, strict=True):
+                made.append(cupy_ipc.load(header, frames[at : at + count]))
+                at += count
+            runs.append(Run(made[0], tuple(made[1:]) or None))
+        return runs
+
+    def forget(self, peer: str) -> None:
+        """Unmap what a dead worker had, and end its leases."""
+        self._mappings.close(peer)
+        self._unmappable.discard(peer)
+        with self._lock:
+            for lease in [k for k, (reader, _) in self.leases.items() if reader == peer]:
+                del self.leases[lease]
+
+    def close(self) -> None:
+        """Let go of everything."""
+        self._mappings.close()
+        self.leases.clear()

@@ -1,0 +1,229 @@
+"""How a worker reads runs: keys for the cuts, slices for its parts, with an end to every wait.
+
+An answer that does not come within the time limit, a peer that cannot be reached, a run that its owner does not know
+and a worker that the scheduler has given up all become `Trouble`, which names the run. The task then tells the
+scheduler, and is run again once that has changed something.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import pickle
+from collections import defaultdict, deque
+from collections.abc import Coroutine, Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from distributed.protocol import to_serialize
+
+from distsort.blocks import Column
+from distsort.cuts import IntArray
+from distsort.errors import ExchangeError
+from distsort.exchange import transport
+from distsort.exchange.handles import Options, Source
+from distsort.exchange.limiter import BytesInFlight
+from distsort.exchange.spill import join
+from distsort.exchange.store import LostRunError
+from distsort.exchange.transport import Slice
+from distsort.local import Run
+
+if TYPE_CHECKING:
+    from distsort.exchange.worker import WorkerService
+
+MAPPED_MESSAGE = 1 << 40
+"""Bytes of one answer that is mapped memory: all that is asked for."""
+
+
+class Trouble(Exception):
+    """A run could not be read. `reason` is "lost", "gone", "unreachable" or "silent"."""
+
+    def __init__(self, source: Source, reason: str, detail: str = "") -> None:
+        super().__init__(reason)
+        self.source, self.reason, self.detail = source, reason, detail
+
+
+class Reader:
+    """Questions of one worker to the stores of all. Lives on the worker's loop; called from task threads."""
+
+    def __init__(self, service: WorkerService, in_flight: int) -> None:
+        self.service = service
+        self.worker = service.worker
+        self.store = service.store
+        self.pulled = 0
+        self.limiter = BytesInFlight(in_flight)
+        self.calls: defaultdict[str, set[asyncio.Future[Any]]] = defaultdict(set)
+        self.pulls: defaultdict[Any, set[asyncio.Task[Any]]] = defaultdict(set)
+        self._dead: deque[str] = deque(maxlen=10_000)
+
+    def probe(self, sources: Sequence[Source], positions: Sequence[IntArray], options: Options) -> list[Any]:
+        """Read keys of all runs at once, one question a worker; called from a task thread."""
+        return self.service.call(self._probe(sources, positions, options))
+
+    async def _probe(self, sources: Sequence[Source], positions: Sequence[IntArray], options: Options) -> list[Any]:
+        keys: list[tuple[Column, ...] | None] = [None] * len(sources)
+
+        async def ask(address: str, mine: list[int]) -> None:
+            names = [sources[i].attempt for i in mine]
+            asked = [positions[i] for i in mine]
+            if address == self.service.address:
+                try:
+                    data = await self.service.in_thread(self.service.read_keys, names, asked)
+                except LostRunError as error:
+                    raise Trouble(next(s for s in sources if s.attempt == error.args[0]), "lost") from None
+            else:
+                counts = [len(p) for p in asked]
+                question = {"attempts": names, "positions": to_serialize(np.concatenate(asked)), "counts": counts}
+                data = (await self._ask([sources[i] for i in mine], "distsort_keys", question, options))["keys"]
+            for i, found in zip(mine, pickle.loads(data), strict=True):
+                keys[i] = found
+
+        await self._all(ask(address, mine) for address, mine in _by_address(sources))
+        return keys
+
+    def pull(self, slices: Sequence[Slice], options: Options) -> list[Run]:
+        """Bring slices here; called from the thread of a part task.
+
+        Raises
+        ------
+        Trouble
+            A run could not be read.
+        CancelledError
+            The task is not wanted any more.
+        """
+        return self.service.call(self._pull(self.worker.get_current_task(), slices, options))
+
+    async def _pull(self, key: Any, slices: Sequence[Slice], options: Options) -> list[Run]:
+        task = asyncio.current_task()
+        assert task is not None
+        self.pulls[key].add(task)
+        self.limiter.limit = options.in_flight
+        pieces: list[list[Run]] = [[] for _ in slices]
+
+        async def fetch(address: str, mine: list[int]) -> None:
+            if address == self.service.address:
+                for i in mine:
+                    pieces[i] = [await self._local(slices[i])]
+                return
+            # What is mapped is copied once, straight to its place: no need to come in small messages.
+            host = slices[mine[0]].source.host
+            mapped = bool(host) and self.service.devices.maps(address, host)
+            limit = MAPPED_MESSAGE if mapped else options.message
+            for batch in transport.batches([slices[i] for i in mine], limit):
+                for (at, _), run in zip(batch, await self._fetch(address, [s for _, s in batch], options), strict=True):
+                    pieces[mine[at]].append(run)
+
+        try:
+            await self._all(fetch(address, mine) for address, mine in _by_address([s.source for s in slices]))
+        finally:
+            self.pulls[key].discard(task)
+            if not self.pulls[key]:
+                del self.pulls[key]
+        return [join(p) for p in pieces]
+
+    async def _fetch(self, address: str, batch: Sequence[Slice], options: Options) -> list[Run]:
+        """Bring slices from one worker with one question."""
+        sources = [s.source for s in batch]
+        wanted = [(s.source.attempt, s.start, s.stop) for s in batch]
+        size = sum(s.nbytes for s in batch)
+        on_device = bool(sources[0].host)
+        mapped = on_device and self.service.devices.maps(address, sources[0].host)
+        fields = {"wanted": wanted, "host": self.service.devices.host if mapped else "", "reader": self.service.address}
+        async with self.limiter.hold(0 if mapped else size):
+            answer = await self._ask(sources, "distsort_slices", fields, options)
+        self.pulled += size
+        if "device" not in answer:
+            return transport.unpack(answer, [len(s) for s in batch])
+        try:
+            runs = await self.service.in_thread(self.service.devices.unpack, address, answer)
+        finally:
+            if answer["lease"]:
+                await self._ask(sources, "distsort_copied", {"lease": answer["lease"]}, options)
+        if runs is None:
+            return await self._fetch(address, batch, options)
+        return transport.cut_apart(runs, [len(s) for s in batch]) if answer["packed"] else runs
+
+    async def _local(self, piece: Slice) -> Run:
+        attempt = piece.source.attempt
+        try:
+            if self.store.is_spilled(attempt):
+                return await self.service.in_thread(self.store.cut, attempt, piece.start, piece.stop)
+            return self.store.cut(attempt, piece.start, piece.stop)
+        except LostRunError:
+            raise Trouble(piece.source, "lost") from None
+
+    async def _ask(self, sources: Sequence[Source], question: str, fields: dict[str, Any], options: Options) -> Any:
+        """Ask the owner of `sources`; all of them have one address."""
+        address = sources[0].address
+        for source in sources:
+            if source.attempt in self._dead:
+                raise Trouble(source, "gone")
+        call = asyncio.ensure_future(getattr(self.worker.rpc(address), question)(**fields))
+        self.calls[address].add(call)
+        try:
+            await asyncio.wait({call}, timeout=options.timeout)
+            if not call.done():
+                raise Trouble(sources[0], "silent", f"no answer in {options.timeout:g} s")
+            if call.cancelled():
+                raise Trouble(sources[0], "gone")
+            answer: Any = call.result()
+        except OSError as error:
+            raise Trouble(sources[0], "unreachable", str(error)) from error
+        finally:
+            call.cancel()
+            self.calls[address].discard(call)
+        if answer is not None and answer["lost"] is not None:
+            raise Trouble(next(s for s in sources if s.attempt == answer["lost"]), "lost")
+        return answer
+
+    async def _all(self, coroutines: Iterable[Coroutine[Any, Any, None]]) -> None:
+        """Wait for all; the first error ends the others."""
+        tasks = [asyncio.ensure_future(c) for c in coroutines]
+        try:
+            await asyncio.gather(*tasks)
+        finally:
+            for task in tasks:
+                task.cancel()
+
+    def report_trouble(self, trouble: Trouble, barrier: Any, options: Options) -> None:
+        """Tell the scheduler, which answers once it has changed something; then the task is to be run again.
+
+        Raises
+        ------
+        ExchangeError
+            The scheduler counts too many strikes.
+        """
+        source = trouble.source
+        fields = {
+            "barrier": barrier,
+            "run": source.key,
+            "attempt": source.attempt,
+            "address": source.address,
+            "reason": trouble.reason,
+            "asker": self.worker.get_current_task(),
+            "retries": options.retries,
+        }
+        gave_up = self.service.call(self.worker.scheduler.distsort_trouble(**fields))
+        if gave_up:
+            raise ExchangeError(
+                f"run {source.key!r} on worker {source.address} could not be read in {gave_up} attempts"
+                f" ({trouble.reason}{': ' + trouble.detail if trouble.detail else ''}). Look at that worker's log;"
+                " distsort.pull.timeout and distsort.pull.retries say how long to try"
+            ) from trouble
+
+    def forget(self, address: str, attempts: Iterable[str]) -> None:
+        """Stop waiting for a dead worker, and do not ask for its runs again."""
+        self._dead.extend(attempts)
+        for call in list(self.calls.pop(address, ())):
+            call.cancel()
+
+    def cancel(self, key: Any) -> None:
+        """End the pulls of a part that is not wanted any more."""
+        for task in list(self.pulls.get(key, ())):
+            task.cancel()
+
+
+def _by_address(sources: Sequence[Source]) -> list[tuple[str, list[int]]]:
+    grouped: dict[str, list[int]] = {}
+    for i, source in enumerate(sources):
+        grouped.setdefault(source.address, []).append(i)
+    return list(grouped.items())
