@@ -25,7 +25,7 @@ def tables(report: Report) -> list[Table]:
         table = Table(title=f"{part}, {report.dtype}, {report.gpu}", title_justify="left")
         for name in fields:
             title = {"gkeys_per_s": "Gkeys/s", "bits": "bits a digit", "coarsening": "keys a thread"}.get(name, name)
-            table.add_column(title, justify="left" if name in ("method", "entropy") else "right")
+            table.add_column(title, justify="left" if name in ("method", "entropy") else "right", no_wrap=True)
         for row in rows:
             table.add_row(*(_cell(row.get(f)) for f in fields))
         found.append(table)
