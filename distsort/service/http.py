@@ -192,7 +192,7 @@ class Jobs(Api):
     """GET and POST jobs."""
 
     def prepare(self) -> None:
-        """Refuse a body before it is read: from strangers, of another kind, or too large."""
+        """Refuse a body from strangers, or of another kind, before it is read."""
         self.body = bytearray()
         if self.request.method != "POST":
             return
@@ -200,12 +200,9 @@ class Jobs(Api):
         kind = self.request.headers.get("Content-Type", "").partition(";")[0].strip().lower()
         if kind != "application/json":
             raise ServiceError(415, f"Content-Type is {kind!r}: send application/json")
-        length = self.request.headers.get("Content-Length", "0")
-        if length.isdigit() and int(length) > LARGEST_BODY:
-            raise ServiceError(413, f"the body has {int(length):,} bytes: at most {LARGEST_BODY:,} are read")
 
     def data_received(self, chunk: bytes) -> Awaitable[None] | None:
-        """Keep a piece of the body, if not too many came."""
+        """Keep a piece of the body, unless too many came already."""
         if len(self.body) <= LARGEST_BODY:
             self.body += chunk
         return None
@@ -231,7 +228,7 @@ class Jobs(Api):
     def post(self) -> None:
         """Queue a job; the same submission again is answered with the job that is there."""
         if len(self.body) > LARGEST_BODY:
-            raise ServiceError(413, f"the body is too large: at most {LARGEST_BODY:,} bytes are read")
+            raise ServiceError(413, f"the body is too large: at most {LARGEST_BODY:,} bytes are taken")
         try:
             values = json.loads(bytes(self.body))
         except (ValueError, RecursionError) as error:
