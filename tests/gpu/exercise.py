@@ -9,6 +9,7 @@ have run.
 from __future__ import annotations
 
 import re
+import time
 from pathlib import Path
 from typing import Any
 
@@ -21,11 +22,11 @@ def main() -> None:
 
     cupy.cuda.set_allocator(None)
     rng = np.random.default_rng(1)
-    ladder(cupy, rng)
-    rows(cupy, rng)
-    radix(cupy, rng)
-    merges(cupy, rng)
-    cupy.cuda.Device().synchronize()
+    for kernels in (ladder, rows, radix, merges):
+        start = time.perf_counter()
+        kernels(cupy, rng)
+        cupy.cuda.Device().synchronize()
+        print(f"{kernels.__name__}: right, {time.perf_counter() - start:.1f} s", flush=True)
     launched = {re.split("[<(]", name)[0] for module in loader.cache_info() for name in module["kernels"]}
     written = {
         name
@@ -53,11 +54,11 @@ def ladder(cupy: Any, rng: np.random.Generator) -> None:
     from distsort.backends import cupy_ladder
 
     for dtype in ("u4", "u8"):
-        keys = words(rng, 5000, dtype)
+        keys = words(rng, 1500, dtype)
         for name in cupy_ladder.RUNGS:
             options = {"bits": 8, "coarsening": 3} if name in ("radix_scatter", "radix_local_sort") else {}
             same(cupy_ladder.sort(name, cupy.asarray(keys), **options), np.sort(keys), name)
-        a, b = np.sort(keys[:2000]), np.sort(keys[2000:])
+        a, b = np.sort(keys[:700]), np.sort(keys[700:])
         for name in cupy_ladder.MERGES:
             same(cupy_ladder.merge(name, cupy.asarray(a), cupy.asarray(b)), np.sort(keys), name)
     wide = np.stack([words(rng, 5000, "u8") % 7, words(rng, 5000, "u8")], axis=1)
@@ -114,39 +115,48 @@ def radix(cupy: Any, rng: np.random.Generator) -> None:
                 same(out[0], values[order], f"sort_pairs {what}")
                 same(out[1], carried[order], f"sort_pairs {what}, values")
 
-    n = 30011
-    few_bits = words(rng, n, "u8") & np.uint64(0x00000F00F0000FF0)
-    inputs = [words(rng, n, dtype) for dtype in ("u1", "u2", "u4", "u8")]
-    inputs += [floats(rng, n, dtype) for dtype in ("f2", "f4", "f8")]
-    inputs += [few_bits, np.full(n, 7, np.uint64)]
-    for values in inputs:
-        check(values, f"{values.dtype}, one launch")
+    few_bits = np.uint64(0x00000F00F0000FF0)
+
+    def inputs(n: int) -> list[np.ndarray]:
+        wide = [words(rng, n, "u8"), words(rng, n, "u8") & few_bits, np.full(n, 7, np.uint64), floats(rng, n, "f8")]
+        return [words(rng, n, "u4"), words(rng, n, "u4") & np.uint32(0x00F00F00), floats(rng, n, "f4"), *wide]
+
+    narrow = [words(rng, 30011, "u1"), words(rng, 30011, "u2"), floats(rng, 30011, "f2")]
     kept = policy.SMALL_LIMIT, policy.read_plan_from
     try:
+        for values in narrow + inputs(30011):
+            check(values, f"{values.dtype}, one launch")
         policy.SMALL_LIMIT = 0
-        for values in inputs:
+        for values in narrow + inputs(30011):
             check(values, f"{values.dtype}, passes")
-        policy.read_plan_from = lambda size: 1  # the methods that are chosen from the plan
-        for values in inputs:
+        policy.read_plan_from = lambda size: policy.SAMPLE + 1  # methods chosen from the plan, and from a sample
+        for values in inputs(policy.SAMPLE + 5001):
             check(values, f"{values.dtype}, chosen")
     finally:
         policy.SMALL_LIMIT, policy.read_plan_from = kept
 
 
 def merges(cupy: Any, rng: np.random.Generator) -> None:
-    from distsort.backends.cupy import CupyBackend
+    from distsort.backends import cupy_merge
+    from distsort.backends.cupy_keys import device_columns
     from distsort.order import array_order
 
-    backend = CupyBackend()
     for dtype in ("u4", "u8", "f4", "f8"):
-        for k in (2, 3, 8):
+        for k in (2, 3, 8, 11):
             values = floats(rng, 20011, dtype) if dtype[0] == "f" else words(rng, 20011, dtype) % 1000
             bounds = np.array([0, *np.sort(rng.integers(0, values.size, k - 1)), values.size])
             runs = [run[np.argsort(run, kind="stable")] for run in np.split(values, bounds[1:-1])]
             whole = np.concatenate(runs)
             order = np.argsort(whole, kind="stable")
-            same(backend.merge([cupy.asarray(run) for run in runs], False), whole[order], f"merge {k} {dtype}")
-            got = backend.merge_order((cupy.asarray(whole),), bounds, array_order(False))
+            given = [cupy.asarray(run) for run in runs]
+            same(cupy_merge.merge(given), whole[order], f"merge {k} {dtype}")
+            same(cupy_merge.merge_index(given), order, f"merge_index {k} {dtype}")
+            carried = [words(rng, run.size, "u8") for run in runs]
+            keys, moved = cupy_merge.merge_pairs(given, [cupy.asarray(c) for c in carried])
+            same(keys, whole[order], f"merge_pairs {k} {dtype}")
+            same(moved, np.concatenate(carried)[order], f"merge_pairs {k} {dtype}, values")
+            columns = device_columns((cupy.asarray(whole),), array_order(False))
+            got = cupy_merge.merge_order(columns, bounds.astype(np.int64))
             same(got.astype(np.int64), order, f"merge_order {k} {dtype}")
 
 
