@@ -130,20 +130,23 @@ DEVICE void merge_round(Codes<T, CODING> from, const u16* from_place, T* to, u16
         b += k - i;
         // two keys ahead of each run, so that no step waits for the read it starts; past a piece's end: read, never used
         T key_a = from.data[a], key_b = from.data[b], next_a = from.data[a + 1], next_b = from.data[b + 1];
-        T code_a = from.of(key_a), code_b = from.of(key_b);
+        [[maybe_unused]] T code_a = from.of(key_a), code_b = from.of(key_b);  // kept where they cost more than a flip
         T* out = to + threadIdx.x * ITEMS;
         u16* out_place = to_place + threadIdx.x * ITEMS;
 #pragma unroll 4
         for (u32 s = 0; s < here; ++s) {
-            const bool take_a = b >= b_end || (a < a_end && !(code_b < code_a));
+            const bool b_first = CODING == CODED ? code_b < code_a : from.of(key_b) < from.of(key_a);
+            const bool take_a = b >= b_end || (a < a_end && !b_first);
             const u32 taken = take_a ? a : b;
             const T ahead = from.data[taken + 2];
             out[s] = take_a ? key_a : key_b;
             if constexpr (CARRY) out_place[s] = FIRST ? u16(taken) : from_place[taken];
             if (take_a) {
-                a = taken + 1, key_a = next_a, next_a = ahead, code_a = from.of(key_a);
+                a = taken + 1, key_a = next_a, next_a = ahead;
+                if constexpr (CODING == CODED) code_a = from.of(key_a);
             } else {
-                b = taken + 1, key_b = next_b, next_b = ahead, code_b = from.of(key_b);
+                b = taken + 1, key_b = next_b, next_b = ahead;
+                if constexpr (CODING == CODED) code_b = from.of(key_b);
             }
         }
     }
