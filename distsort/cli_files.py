@@ -89,9 +89,13 @@ def _common_options(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.option("--backend", type=click.Choice(["numpy", "cupy"]), help="Who sorts. [default: looks at the blocks]")
 @click.option("--exchange", type=click.Choice(["graph", "pull"]), help="How rows move. [default: the plan decides]")
 @click.option("--scheduler", metavar="ADDRESS", help="Dask scheduler. [default: threads, or a cluster of this machine]")
+@click.option("--scheduler-file", metavar="FILE", help="Where a Dask scheduler has written its address.")
+@click.option("--workers", type=click.IntRange(min=1), metavar="N", help="Start a cluster of N processes here.")
+@click.option("--gpus", type=click.IntRange(min=1), metavar="N", help="Start a cluster with N GPUs; they sort.")
 @click.option("-T", "--temporary-directory", metavar="DIR", help="Where runs spill.")
 @click.option("--show", type=click.IntRange(min=0), default=0, metavar="N", help="Print the first N rows.")
 @click.option("--report", "report_file", metavar="FILE.json", help="Write the report there.")
+@click.option("--performance-report", metavar="FILE.html", help="Write Dask's performance report of the cluster there.")
 @_common_options
 def sort(
     inputs: tuple[str, ...],
@@ -106,9 +110,13 @@ def sort(
     backend: str | None,
     exchange: str | None,
     scheduler: str | None,
+    scheduler_file: str | None,
+    workers: int | None,
+    gpus: int | None,
     temporary_directory: str | None,
     show: int,
     report_file: str | None,
+    performance_report: str | None,
     conf: tuple[str, ...],
     as_json: bool,
     quiet: bool,
@@ -127,6 +135,7 @@ def sort(
         import dask
 
         from distsort import config
+        from distsort.clusters import attached, observed
         from distsort.files import sort_files
         from distsort.progress import on_terminal
 
@@ -134,7 +143,11 @@ def sort(
         if temporary_directory is not None:
             settings["distsort.temporary-directory"] = temporary_directory
         order = [parse_key(key, reverse) for key in keys]
-        with dask.config.set(settings):
+        with (
+            dask.config.set(settings),
+            attached(scheduler, scheduler_file, workers, gpus) as client,
+            observed(client, output, performance_report),
+        ):
             report = sort_files(
                 inputs,
                 output,
@@ -146,9 +159,9 @@ def sort(
                 columns=None if columns is None else columns.split(","),
                 format=format_,
                 delimiter=_delimiter(delimiter),
-                backend=backend,
+                backend=backend or ("cupy" if gpus else None),
                 exchange=exchange,
-                client=scheduler or dask.config.get("scheduler-address", None),
+                client=client,
                 show_progress=not quiet and on_terminal(),
             )
         if report_file is not None:

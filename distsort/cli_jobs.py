@@ -228,7 +228,7 @@ def serve(
         import dask
 
         from distsort import config
-        from distsort.cli_cluster import local_cluster
+        from distsort.clusters import local_cluster
         from distsort.service.preload import NAME, check_settings
 
         if workers is not None and gpus is not None:

@@ -1,13 +1,13 @@
 r"""Sort jobs as a service on a Dask scheduler: ``dask scheduler --preload distsort.service``.
 
-    client.py  commands.py        submit, status, list, logs, stop, delete
+    client.py                     submit, status, list, logs, follow, watch, wait, stop, delete
         |  HTTP
     http.py  page.html            routes beside those of the scheduler
         |
     manager.py                    the queue, one process per running job        metrics.py   /metrics
         |            \
     jobs.py           runner.py   the process of one job: sort_files on the scheduler's cluster
-    records.py        spans.py    which phase its tasks are in
+    records.py
     roots.py
 
 Each room imports only from those below it.

@@ -121,7 +121,7 @@ class Job:
     phase
         The phase it was in when it ended.
     progress
-        Tasks done and seconds by phase when it ended, as `distsort.service.spans.look` gives them.
+        Tasks done and seconds by phase when it ended, as `distsort.spans.look` gives them.
     result
         What came out: rows, nbytes (B), seconds, balance, parts, checksum and phases.
     """

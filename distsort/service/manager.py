@@ -33,7 +33,7 @@ from distsort.io.storage import resolve
 from distsort.service.jobs import Book, Job, Limits, Spec, State
 from distsort.service.records import Records
 from distsort.service.roots import Roots
-from distsort.service.spans import current, look
+from distsort.spans import current, look
 
 logger = logging.getLogger("distsort.service")
 

@@ -14,7 +14,6 @@ import signal
 import sys
 import threading
 import time
-import warnings
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -25,7 +24,7 @@ from distsort.errors import DistsortError, ExchangeError, ServiceError
 from distsort.service.jobs import Spec
 from distsort.service.records import write_json
 from distsort.service.roots import Roots
-from distsort.service.spans import phase_spans
+from distsort.spans import phase_spans
 
 ANSWER = "answer.json"
 PERFORMANCE = "performance.html"
@@ -46,8 +45,6 @@ def main() -> int:
         datefmt="%FT%T%z",
     )
     logging.getLogger("distributed").setLevel(logging.WARNING)
-    # The annotations are for the tasks: Dask hands them on when it computes, and warns of frames, which forget theirs.
-    warnings.filterwarnings("ignore", message="Dask annotations", category=UserWarning)
     # The scheduler looks at the progress itself: nobody asks this process for it.
     dask.config.set({"distsort.progress.interval": "1h"})
     signal.signal(signal.SIGTERM, _stop)

@@ -109,20 +109,20 @@ class Served:
 
 
 @pytest.fixture
-def serve(tmp_path: Any) -> Iterator[Callable[..., Any]]:
+def serve(tmp_path: Any) -> Callable[..., Any]:
     """Return a context manager that starts a service; the directory is the same each time."""
 
     @contextmanager
     def start(
-        token: str | None = TOKEN, limits: Limits = Limits(), stop_timeout: float = 5.0, directory: Any = None
+        token: str | None = TOKEN, limits: Limits | None = None, stop_timeout: float = 5.0, directory: Any = None
     ) -> Iterator[Served]:
-        served = Served(directory or tmp_path / "jobs", token, limits, stop_timeout)
+        served = Served(directory or tmp_path / "jobs", token, limits or Limits(), stop_timeout)
         try:
             yield served
         finally:
             served.close()
 
-    yield start
+    return start
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import string
 from pathlib import Path
 
@@ -309,4 +308,4 @@ class TestRecords:
 
     def test_records_are_not_for_everyone(self, records):
         records.save(Job("a", 1, SPEC, State.PENDING, 0.0))
-        assert not os.stat(records.folder("a")).st_mode & 0o007
+        assert not records.folder("a").stat().st_mode & 0o007

@@ -9,6 +9,7 @@ so the tag is not a value but a function of the task's key, which Dask calls for
 from __future__ import annotations
 
 import uuid
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -37,7 +38,12 @@ class PhaseSpan:
 @contextmanager
 def phase_spans(*tags: str) -> Iterator[None]:
     """Put every task that is computed inside the block into the span of its phase, below `tags`."""
-    with dask.annotate(span=PhaseSpan(tags, tuple(uuid.uuid4().hex for _ in tags))):
+    # Frames warn that they forget annotations; these are meant for the tasks, and Dask adds them when it computes.
+    with (
+        warnings.catch_warnings(),
+        dask.annotate(span=PhaseSpan(tags, tuple(uuid.uuid4().hex for _ in tags))),
+    ):
+        warnings.filterwarnings("ignore", message="Dask annotations", category=UserWarning)
         yield
 
 

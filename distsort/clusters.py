@@ -1,4 +1,4 @@
-"""Where a command runs: on a scheduler that is there, or on a cluster of this machine that it starts and ends."""
+"""Where a sort runs: on a scheduler that is there, or on a cluster of this machine, started and ended for it."""
 
 from __future__ import annotations
 
@@ -6,35 +6,20 @@ import importlib.util
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-import click
+import dask
 
+from distsort import config
 from distsort.errors import OptionError
-
-
-def cluster_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options that say where a command runs."""
-    for decorate in (
-        click.option("--workers", type=click.IntRange(min=1), metavar="N", help="A cluster of N processes, here."),
-        click.option(
-            "--gpus", type=click.IntRange(min=1), metavar="N", help="A cluster with a worker on each of N GPUs."
-        ),
-        click.option("--scheduler-file", metavar="FILE", help="Where a Dask scheduler has written its address."),
-        click.option(
-            "--scheduler", metavar="ADDRESS", help="Dask scheduler. [default: threads, or a cluster of this machine]"
-        ),
-    ):
-        command = decorate(command)
-    return command
 
 
 @contextmanager
 def attached(scheduler: str | None, scheduler_file: str | None, workers: int | None, gpus: int | None) -> Iterator[Any]:
-    """Yield a client of the cluster that was asked for, None if none was.
+    """Yield a client of the cluster that was asked for, by option or in Dask's configuration; None if none was.
 
     Raises
     ------
@@ -51,8 +36,10 @@ def attached(scheduler: str | None, scheduler_file: str | None, workers: int | N
     if len(given) > 1:
         raise OptionError(f"{' and '.join(given)}: name one place to run")
     if not given:
-        yield None
-        return
+        scheduler = dask.config.get("scheduler-address", None)
+        if scheduler is None:
+            yield None
+            return
     from distributed import Client
 
     if scheduler is not None:
@@ -64,9 +51,45 @@ def attached(scheduler: str | None, scheduler_file: str | None, workers: int | N
         with Client(scheduler_file=scheduler_file) as client:
             yield client
     else:
-        with local_cluster(workers, gpus, dashboard_address=None) as cluster, Client(cluster) as client:
+        with local_cluster(workers, gpus, dashboard_address="127.0.0.1:0") as cluster, Client(cluster) as client:
             client.wait_for_workers(workers or gpus or 1)
             yield client
+
+
+@contextmanager
+def observed(client: Any, name: str, report: str | None) -> Iterator[None]:
+    """Tag the tasks of a sort with spans, one for each phase, and write Dask's performance report if it is wanted.
+
+    Parameters
+    ----------
+    client
+        Of the cluster; None for threads of this process, which have neither.
+    name
+        Of the spans, below "distsort".
+    report
+        File to write.
+
+    Raises
+    ------
+    OptionError
+        A report is wanted, but there is no cluster.
+    """
+    if client is None:
+        if report is not None:
+            raise OptionError(
+                f"--performance-report {report}: only a cluster makes one: add --workers N or --scheduler"
+            )
+        yield
+        return
+    from distributed import performance_report
+
+    from distsort.spans import phase_spans
+
+    with ExitStack() as stack:
+        if report is not None:
+            stack.enter_context(client.as_current())
+            stack.enter_context(performance_report(filename=report))
+        yield stack.enter_context(phase_spans("distsort", name))
 
 
 @contextmanager
@@ -87,9 +110,8 @@ def local_cluster(workers: int | None, gpus: int | None, **options: Any) -> Iter
     OptionError
         The GPUs are not there, or dask-cuda is not installed.
     """
-    from distsort import config
-
-    folder = tempfile.mkdtemp(prefix="distsort-", dir=config.get("temporary-directory"))
+    above = config.get("temporary-directory") or dask.config.get("temporary-directory", None)
+    folder = tempfile.mkdtemp(prefix="distsort-", dir=above)
     try:
         with _make(workers, gpus, {"local_directory": folder, **options}) as cluster:
             yield cluster
