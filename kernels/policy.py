@@ -360,23 +360,24 @@ class MergeShape:
 
 MERGE_CUT_THREADS = 256  # merge_kway.cu: CUT_THREADS
 
-# (bytes of a key, more than two runs) -> threads, items. Two tiles fit an SM at least. Large tiles need few cuts, and
-# the search of a thread is shared by more items; small ones leave more warps to hide the latency of shared memory.
-_MERGE: dict[tuple[int, bool], tuple[int, int]] = {
-    (1, False): (256, 31),
-    (2, False): (256, 31),
-    (4, False): (256, 27),
-    (8, False): (128, 27),
-    (1, True): (256, 31),
-    (2, True): (256, 31),
-    (4, True): (256, 25),
-    (8, True): (256, 23),
+# (bytes of a key, more than two runs) -> threads, items alone, items when each key carries its 16-bit place. Large
+# tiles need few cuts and share a search among more items, but two at least must fit an SM, or nothing hides latency.
+_MERGE: dict[tuple[int, bool], tuple[int, int, int]] = {
+    (1, False): (256, 31, 31),
+    (2, False): (256, 31, 23),
+    (4, False): (256, 27, 23),
+    (8, False): (128, 27, 27),
+    (1, True): (256, 31, 31),
+    (2, True): (256, 31, 23),
+    (4, True): (256, 25, 23),
+    (8, True): (256, 25, 21),
 }
 
 
-def merge_shape(capability: tuple[int, int], size: int, k: int) -> MergeShape:
-    """Return the shape of a merge of keys of `size` bytes, k = 2, 4 or 8."""
-    threads, items = _MERGE[size, k > 2]
+def merge_shape(capability: tuple[int, int], size: int, k: int, carry: bool) -> MergeShape:
+    """Return the shape of a merge of keys of `size` bytes, k = 2, 4 or 8, with or without values or indices."""
+    threads, alone, carrying = _MERGE[size, k > 2]
+    items = carrying if carry else alone
     if capability < (9, 0):
-        items = min(items, 15)  # devices with 100 KB of shared memory an SM hold two of these
+        items = min(items, 9)  # two fit the 100 KB of shared memory of an SM of 8.6 and 8.9
     return MergeShape(threads, items, capability >= (9, 0))

@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from distsort.backends.cupy_keys import Coded
-from distsort.backends.cupy_radix import UNSIGNED, device
+from distsort.backends.cupy_launch import UNSIGNED, device
 from distsort.kernels import policy
 from distsort.kernels.loader import kernels
 
@@ -159,7 +159,7 @@ def _launch(
         return out, carried
     k = next(k for k in (2, 4, 8) if k >= len(runs))
     capability, _ = device(cupy.cuda.runtime.getDevice())
-    shape = policy.merge_shape(capability, dtype.itemsize, k)
+    shape = policy.merge_shape(capability, dtype.itemsize, k, carry != "NOTHING")
     cuts_kernel, tiles_kernel = kernels(FILE, _names(shape, k, dtype, codec, carry, value_dtype))
     tile = shape.tile(dtype.itemsize, k)
     tiles = -(-total // tile)

@@ -1,0 +1,137 @@
+"""The k-way merge on a GPU, against NumPy's stable argsort: sizes at tile edges, ties, every kind of key, many runs."""
+
+from __future__ import annotations
+
+import itertools
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+from distsort.kernels import policy
+
+pytestmark = pytest.mark.gpu
+
+DTYPES = ["u1", "i2", "u4", "i4", "f4", "u8", "i8", "f8", "f2", "?"]
+RUNS = [2, 3, 4, 5, 8, 9, 20]
+
+
+@pytest.fixture(scope="module")
+def cupy() -> ModuleType:
+    module = pytest.importorskip("cupy")
+    try:
+        module.cuda.runtime.getDeviceCount()
+    except module.cuda.runtime.CUDARuntimeError:
+        pytest.skip("no GPU")
+    return module
+
+
+def order_of(keys: np.ndarray, descending: bool) -> np.ndarray:
+    """Return the stable order, NaN last in both directions."""
+    if not descending:
+        return np.argsort(keys, kind="stable")
+    _, codes = np.unique(keys, return_inverse=True)
+    missing = np.isnan(keys) if keys.dtype.kind == "f" else np.zeros(keys.size, bool)
+    return np.argsort(np.where(missing, 1, -codes), kind="stable")
+
+
+def draw_keys(rng: np.random.Generator, n: int, dtype: str, entropy: float) -> np.ndarray:
+    if dtype == "?":
+        return rng.random(n) < 0.5
+    bits = rng.integers(0, 256, n * np.dtype(dtype).itemsize, dtype=np.uint8)
+    keys = bits.view(dtype).copy()
+    few = np.array([np.nan, -np.nan, 0.0, -0.0, np.inf, 1.0] if dtype[0] == "f" else [0, 1, 2, 127], dtype)
+    return np.where(rng.random(n) < entropy, keys, rng.choice(few, n)).astype(dtype)
+
+
+def draw_runs(rng: np.random.Generator, total: int, k: int, dtype: str, descending: bool, entropy: float) -> list[Any]:
+    ends = np.sort(rng.integers(0, total + 1, k - 1))
+    runs = np.split(draw_keys(rng, total, dtype, entropy), ends)
+    return [run[order_of(run, descending)] for run in runs]
+
+
+def sizes(dtype: str, k: int) -> list[int]:
+    from distsort.backends.cupy_launch import device
+
+    capability, _ = device(0)
+    size = np.dtype(dtype).itemsize
+    tile = policy.merge_shape(capability, size, k, False).tile(size, k)
+    return [1, 2, 33, tile - 1, tile, tile + 1, 3 * tile, 10**6 + 3]
+
+
+@pytest.mark.parametrize("k", RUNS)
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_merges(cupy, dtype, k):
+    from distsort.backends import cupy_merge
+
+    rng = np.random.default_rng(k)
+    for descending in (False, True):
+        for total in sizes(dtype, next(p for p in (2, 4, 8, 64) if p >= k) if k <= 8 else 8):
+            runs = draw_runs(rng, total, k, dtype, descending, rng.choice([0.0, 0.5, 1.0]))
+            whole = np.concatenate(runs)
+            order = order_of(whole, descending)
+            on_device = [cupy.asarray(run) for run in runs]
+            raw = f"u{whole.itemsize}"
+            merged = cupy_merge.merge(on_device, descending)
+            np.testing.assert_array_equal(merged.get().view(raw), whole[order].view(raw))
+            for index in ("u4", "i8"):
+                got = cupy_merge.merge_index(on_device, descending, index)
+                assert got.dtype == index
+                np.testing.assert_array_equal(got.get(), order)
+            values = [cupy.asarray(rng.integers(0, 2**31, run.size)) for run in runs]
+            keys, carried = cupy_merge.merge_pairs(on_device, values, descending)
+            np.testing.assert_array_equal(keys.get().view(raw), whole[order].view(raw))
+            np.testing.assert_array_equal(carried.get(), np.concatenate([v.get() for v in values])[order])
+
+
+def test_runs_may_start_at_any_element(cupy):
+    from distsort.backends import cupy_merge
+
+    rng = np.random.default_rng(3)
+    memory = cupy.asarray(rng.integers(0, 100, 200_000, dtype=np.uint32))
+    for lead in range(8):
+        cuts = [lead, 50_001 + lead, 50_002, 120_003, 199_999 - lead]
+        runs = [memory[a:b] for a, b in itertools.pairwise(cuts)]
+        for run in runs:
+            run.sort()
+        whole = cupy.concatenate(runs).get()
+        np.testing.assert_array_equal(cupy_merge.merge_index(runs).get(), np.argsort(whole, kind="stable"))
+        np.testing.assert_array_equal(cupy_merge.merge(runs).get(), np.sort(whole))
+
+
+def test_runs_that_do_not_interleave(cupy):
+    """Each run below, above, or inside the next: the searches have no guess to go by."""
+    from distsort.backends import cupy_merge
+
+    n = 300_000
+    for starts in ([0, n, 2 * n, 3 * n], [3 * n, 2 * n, n, 0], [0, 0, 0, 0]):
+        runs = [cupy.arange(s, s + n, dtype=np.int64) for s in starts]
+        runs.append(cupy.full(n, 5, np.int64))
+        whole = cupy.concatenate(runs).get()
+        np.testing.assert_array_equal(cupy_merge.merge_index(runs).get(), np.argsort(whole, kind="stable"))
+
+
+@pytest.mark.slow
+def test_more_than_2_to_the_32_elements(cupy):
+    """Five runs of bytes, 2^32 + 2^20 in all: each value fills the places that its count gives it."""
+    from distsort.backends import cupy_merge
+
+    total = (1 << 32) + (1 << 20)
+    lengths = [1 << 31, 1 << 30, (1 << 30) - 12345, 12345, 1 << 20]
+    runs = []
+    counts = np.zeros(256, np.int64)
+    for seed, n in enumerate(lengths):
+        # a sorted run of n bytes: value v fills [n v / 256, n (v + 1) / 256) shifted a little by the seed
+        edges = np.linspace(0, n, 257).astype(np.int64)
+        edges[1:-1] = np.clip(edges[1:-1] + seed, 0, n)
+        run = cupy.empty(n, np.uint8)
+        for v in range(256):
+            run[int(edges[v]) : int(edges[v + 1])] = v
+        counts += np.diff(edges)
+        runs.append(run)
+    merged = cupy_merge.merge(runs)
+    assert merged.size == total
+    ends = np.cumsum(counts)
+    for v in range(256):
+        a, b = int(ends[v] - counts[v]), int(ends[v])
+        assert bool((merged[a:b] == v).all()), v
