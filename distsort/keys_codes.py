@@ -37,9 +37,11 @@ BLOCK = 1 << 15
 # Rows looked at before a whole column is scanned for constant bits or few distinct values.
 SAMPLE = 1 << 13
 # A field narrower than this is laid down as it is.
-NARROW = 17
+NARROW = 8
+# Ranks take the place of fields of so many bits or more.
+WIDE = 17
 # Constant bits are dropped when that shortens the field by this much; fewer do not pay for the pass.
-WORTH = 6
+WORTH = 4
 # More separate runs of varying bits than this cost more to gather than they save.
 BIT_RUNS = 12
 
@@ -290,9 +292,7 @@ def _join(pieces: list[tuple[UIntArray, int]], used: int, rows: int) -> UIntArra
 
 def _squeeze(field: Field, values: UIntArray, at: IntArray | None, last: bool) -> tuple[Field, UIntArray]:
     """Return the same field in fewer bits, with its values, where a look at a sample says that it pays."""
-    if field.bits < NARROW and not (at is not None and len(values) <= SAMPLE):
-        return field, values
-    if not len(values):
+    if field.bits < NARROW or not len(values):
         return field, values
     step = max(1, len(values) // SAMPLE)
     sample = values[::step]
@@ -302,7 +302,7 @@ def _squeeze(field: Field, values: UIntArray, at: IntArray | None, last: bool) -
         if field.bits - found.bit_count() >= WORTH and len(runs) <= BIT_RUNS:
             field = Varying(field, runs) if runs else Plain(np.zeros(0, np.uint8), 0)
             values = Varying(Plain(values, WORD_BITS), runs).read(None)
-    if not last and at is None and field.bits >= NARROW and step > 1 and _few_distinct(sample):
+    if not last and at is None and field.bits >= WIDE and step > 1 and _few_distinct(sample):
         ranks = _ranks(values)
         bits = int(ranks.max()).bit_length()
         if bits + NARROW <= field.bits:

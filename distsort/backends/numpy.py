@@ -15,7 +15,8 @@ digits (NumPy's stable argsort of 16-bit integers is one).
 
 A merge uses that its slices are sorted: values sampled from all slices cut the output into ranges of some ten thousand
 rows, each is gathered from the slices and sorted while it is in the cache. Equal keys are never cut apart, and a range
-is gathered in the order of the slices, so the merge is stable.
+is gathered in the order of the slices, so the merge is stable. Few slices are left to timsort, which finds and merges
+them by itself.
 """
 
 from __future__ import annotations
@@ -46,10 +47,15 @@ RANGE = 1 << 16
 DIGIT = 16
 # Rows looked at to choose a window.
 PROBE = 1 << 15
+# ... but of a short word no more than one in so many.
+PROBE_SHARE = 1 << 6
 # Repair gives up when more than one row in so many stands behind a larger key, ...
 WRONG = 16
 # ... or more than one row in so many is in a group to be sorted again.
 REGROUPED = 4
+# Timsort merges so many runs in less time than they take to sort; the second where NumPy's sort is slow.
+TIMSORT_RUNS = 8
+TIMSORT_RUNS_SLOW = 128
 # Nanoseconds a key that tell a vectorised sort from a scalar one.
 FAST_SORT_NS = 25.0
 
@@ -217,7 +223,7 @@ def _window(word: UIntArray, bits: int, n: int) -> int | None:
     room = 64 - (n - 1).bit_length()
     if bits <= room:
         return bits
-    sample = np.sort(word[:: max(1, n // PROBE)])
+    sample = np.sort(word[:: max(1, n // PROBE, min(PROBE_SHARE, n >> 10))])
     differs = sample[1:] != sample[:-1]
     for width in (room,) if _vectorised() else (2 * DIGIT, room):
         window = sample >> sample.dtype.type(bits - width)
@@ -322,8 +328,8 @@ def _merge_words(word: UIntArray, bits: int, bounds: Index) -> Index:
     starts = [(int(a), int(b)) for a, b in itertools.pairwise(bounds) if a < b]
     if len(starts) <= 1 or not bits:
         return np.arange(n, dtype=np.intp)
-    if n <= 2 * RANGE:
-        return argsort_word(word, bits)
+    if n <= 2 * RANGE or len(starts) <= TIMSORT_RUNS:
+        return _argsort_runs(word, bits, len(starts))
     step = max(1, RANGE // (8 * len(starts)))
     samples = np.sort(np.concatenate([word[a + step - 1 : b : step] for a, b in starts]))
     cuts = np.unique(samples[7 * len(starts) :: 8 * len(starts)])
@@ -331,15 +337,19 @@ def _merge_words(word: UIntArray, bits: int, bounds: Index) -> Index:
     order = np.empty(n, np.intp)
     done = 0
     for i in range(len(cuts) + 1):
-        pieces = [(int(e[i]), int(e[i + 1])) for e in edges if e[i] < e[i + 1]]
-        if not pieces:
-            continue
-        rows = np.concatenate([np.arange(a, b, dtype=np.intp) for a, b in pieces])
-        if len(pieces) > 1:
-            rows = rows.take(argsort_word(np.concatenate([word[a:b] for a, b in pieces]), bits))
-        order[done : done + len(rows)] = rows
-        done += len(rows)
+        first, size = edges[:, i], edges[:, i + 1] - edges[:, i]
+        end = done + int(size.sum())
+        rows = np.arange(end - done) + np.repeat(first - (np.cumsum(size) - size), size)
+        order[done:end] = rows.take(_argsort_runs(word.take(rows), bits, int(np.count_nonzero(size))))
+        done = end
     return order
+
+
+def _argsort_runs(word: UIntArray, bits: int, runs: int) -> Index:
+    """Return the stable order of a word of few runs: timsort merges them as it finds them."""
+    if bits > DIGIT and runs <= (TIMSORT_RUNS if _vectorised() else TIMSORT_RUNS_SLOW):
+        return word.argsort(kind="stable")
+    return argsort_word(word, bits)
 
 
 @functools.cache
