@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from distsort.kernels import policy
-from distsort.kernels.loader import Kernel, kernels
+from distsort.kernels.loader import kernels
 
 FILE = "row_sort.cu"
 _UNSIGNED = {1: "u8", 2: "u16", 4: "u32", 8: "u64"}
@@ -37,15 +37,15 @@ def fits(dtype: np.dtype[Any], n: int, index: bool) -> bool:
     return known and policy.row_shape(dtype.itemsize, index, n) is not None
 
 
-def sort_rows(values: Any, codec: policy.Codec, out: Any = None) -> Any:
+def sort_rows(values: Any, descending: bool = False, out: Any = None) -> Any:
     """Return the values with each row sorted.
 
     Parameters
     ----------
     values
-        C-contiguous cupy array of shape (rows, n) that `fits`; dates as their integers.
-    codec
-        `distsort.kernels.policy.codec` without `unified`.
+        C-contiguous cupy array of shape (rows, n) that `fits`.
+    descending
+        Largest first; NaN stays last.
     out
         Where to put the result, C-contiguous, of the same shape and dtype; may be `values`. None: a new array.
 
@@ -57,19 +57,19 @@ def sort_rows(values: Any, codec: policy.Codec, out: Any = None) -> Any:
     import cupy
 
     out = cupy.empty_like(values) if out is None else out
-    _launch(values, out, None, codec)
+    _launch(values, out, None, policy.codec(values.dtype.kind, values.dtype.itemsize, descending))
     return out
 
 
-def argsort_rows(values: Any, codec: policy.Codec) -> Any:
+def argsort_rows(values: Any, descending: bool = False) -> Any:
     """Return the stable order of each row.
 
     Parameters
     ----------
     values
-        C-contiguous cupy array of shape (rows, n) that `fits`; dates as their integers.
-    codec
-        `distsort.kernels.policy.codec` with `unified`.
+        C-contiguous cupy array of shape (rows, n) that `fits`.
+    descending
+        Largest first, ties still in input order; NaN stays last.
 
     Returns
     -------
@@ -79,7 +79,7 @@ def argsort_rows(values: Any, codec: policy.Codec) -> Any:
     import cupy
 
     columns = cupy.empty(values.shape, np.int64)
-    _launch(values, None, columns, codec)
+    _launch(values, None, columns, policy.codec(values.dtype.kind, values.dtype.itemsize, descending, unified=True))
     return columns
 
 
@@ -88,12 +88,12 @@ def _launch(values: Any, out: Any, columns: Any, codec: policy.Codec) -> None:
     if rows == 0 or n == 0:
         return
     index = columns is not None
-    shape = policy.row_shape(values.dtype.itemsize, index, n)
+    shape = policy.row_shape(values.dtype.itemsize, index, n, rows)
     if shape is None:
         raise ValueError(f"rows of {n} values of {values.dtype} do not fit one block")
     words = [codec.negative, codec.flip, codec.lift, codec.infinity, codec.nan]
     coded = np.array(words, np.uint64).view(_CODEC)
-    kernel = _kernel(values.dtype.itemsize, index, bool(shape.lanes), shape.items)
+    (kernel,) = kernels(FILE, (kernel_name(values.dtype.itemsize, index, shape),))
     if shape.lanes:
         blocks = -(-rows * shape.lanes // shape.threads)
         kernel(
@@ -103,14 +103,8 @@ def _launch(values: Any, out: Any, columns: Any, codec: policy.Codec) -> None:
         kernel(rows, shape.threads, (values, out, columns, np.uint32(n), coded), shape.shared)
 
 
-def _kernel(word: int, index: bool, by_lanes: bool, items: int) -> Kernel:
-    return kernels(FILE, (kernel_name(word, index, by_lanes, items),))[0]
-
-
 @functools.cache
-def kernel_name(word: int, index: bool, by_lanes: bool, items: int) -> str:
+def kernel_name(word: int, index: bool, shape: policy.RowShape) -> str:
     """Return the instantiation that sorts rows of words of that many bytes."""
-    name, threads = (
-        ("sort_rows_by_lanes", policy.LANE_THREADS) if by_lanes else ("sort_rows_by_block", policy.ROW_THREADS)
-    )
-    return f"{name}<{_UNSIGNED[word]}, {str(index).lower()}, {items}, {threads}>"
+    name = "sort_rows_by_lanes" if shape.lanes else "sort_rows_by_block"
+    return f"{name}<{_UNSIGNED[word]}, {str(index).lower()}, {shape.items}, {shape.most_threads}>"

@@ -206,7 +206,6 @@ class Bench:
     def small(self) -> None:
         """One block's worth of keys: networks against merge and radix sort."""
         from distsort.backends import cupy_ladder, cupy_rows
-        from distsort.kernels import policy
 
         if not self.climbs:
             return
@@ -216,9 +215,7 @@ class Bench:
                 self.rung("small", f"network_{network}", keys)
             self.rung("small", "merge_sort", keys)
             self.rung("small", "radix_local_sort", keys, bits=4, coarsening=1)
-            codec = policy.codec("u", keys.dtype.itemsize)
-            row = keys.reshape(1, n)
-            self.row("small", "row sort", n, self.time(partial(cupy_rows.sort_rows, row, codec)))
+            self.row("small", "row sort", n, self.time(partial(cupy_rows.sort_rows, keys.reshape(1, n))))
             self.beside("small", n)
 
 

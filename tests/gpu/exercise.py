@@ -77,7 +77,6 @@ def floats(rng: np.random.Generator, n: int, dtype: str) -> np.ndarray:
 
 
 def rows(cupy: Any, rng: np.random.Generator) -> None:
-    from distsort.kernels import policy
 
     from distsort.backends import cupy_rows
 
@@ -85,11 +84,10 @@ def rows(cupy: Any, rng: np.random.Generator) -> None:
         for n in (5, 200, 1000):
             values = floats(rng, 7 * n, dtype).reshape(7, n)
             order = np.argsort(values, axis=1, kind="stable")
-            given, size = cupy.asarray(values), np.dtype(dtype).itemsize
+            given = cupy.asarray(values)
             expected = np.take_along_axis(values, order, axis=1)
-            same(cupy_rows.sort_rows(given, policy.codec("f", size)), expected, f"sort_rows {dtype} {n}")
-            columns = cupy_rows.argsort_rows(given, policy.codec("f", size, unified=True))
-            same(columns, order, f"argsort_rows {dtype} {n}")
+            same(cupy_rows.sort_rows(given), expected, f"sort_rows {dtype} {n}")
+            same(cupy_rows.argsort_rows(given), order, f"argsort_rows {dtype} {n}")
 
 
 def radix(cupy: Any, rng: np.random.Generator) -> None:
