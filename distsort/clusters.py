@@ -15,6 +15,7 @@ import dask
 
 from distsort import config
 from distsort.errors import OptionError
+from distsort.files_where import connect
 
 
 @contextmanager
@@ -43,12 +44,12 @@ def attached(scheduler: str | None, scheduler_file: str | None, workers: int | N
     from distributed import Client
 
     if scheduler is not None:
-        with Client(scheduler) as client:
+        with connect(address=scheduler) as client:
             yield client
     elif scheduler_file is not None:
         if not Path(scheduler_file).is_file():
             raise OptionError(f"--scheduler-file {scheduler_file}: there is no such file: is the scheduler up?")
-        with Client(scheduler_file=scheduler_file) as client:
+        with connect(scheduler_file=scheduler_file) as client:
             yield client
     else:
         with local_cluster(workers, gpus, dashboard_address="127.0.0.1:0") as cluster, Client(cluster) as client:

@@ -136,7 +136,7 @@ def test_delimiters(run, tmp_path):
         (("sort", "IN", "-o", "OUT", "-k", "k", "--conf", "pull.treshold=1"), "did you mean pull.threshold"),
         (("sort", "IN", "-o", "OUT", "-k", "k", "--conf", "files.part-size=much"), "is not a size"),
         (("sort", "IN", "-o", "OUT", "-k", "k", "--npartitions", "0"), "--npartitions"),
-        (("sort", "IN", "-o", "OUT", "-k", "k", "--scheduler", "nonsense"), "nonsense"),
+        (("sort", "IN", "-o", "OUT", "-k", "k", "--scheduler", "nonsense"), "no scheduler answers at 'nonsense'"),
     ],
 )
 def test_mistakes_are_named_with_status_2(run, numbers, tmp_path, arguments, words):

@@ -1,0 +1,127 @@
+"""Looking at files: are they sorted, what are their first rows."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from distsort.errors import InputError
+from distsort.files_parts import first_fault
+from distsort.files_source import Location, key_name, open_source
+from distsort.io import csv
+from distsort.io.commit import MANIFEST
+from distsort.io.source import Source, to_frame
+from distsort.io.storage import resolve
+from distsort.order import Order, make_order
+
+
+@dataclass(frozen=True)
+class Check:
+    """The answer of `check_files`.
+
+    Attributes
+    ----------
+    rows
+        Rows that were looked at; all of them if in order.
+    fault
+        Where the first row out of order is, with its keys and those of the row above it; None if there is none.
+    """
+
+    rows: int
+    fault: str | None
+
+    def __bool__(self) -> bool:
+        return self.fault is None
+
+
+def check_files(
+    path: Location | Iterable[Location],
+    by: str | Sequence[str],
+    *,
+    ascending: bool | Sequence[bool] = True,
+    na_position: str | Sequence[str] = "last",
+    format: str | None = None,
+    delimiter: str | None = None,
+) -> Check:
+    """Read the keys of files, in the order of their names, and say whether they are sorted.
+
+    Only the key columns are read, one piece at a time. Arguments as in `sort_files`.
+
+    Raises
+    ------
+    InputError
+        A file or column is missing or unreadable, or rows are missing by the output's own manifest.
+    """
+    order = make_order(list(by) if isinstance(by, (list, tuple)) else by, ascending, na_position)
+    names = [key_name(key.name) for key in order.keys]
+    source = open_source(path, keys=names, columns=names, format=format, delimiter=delimiter)
+    while True:
+        try:
+            checked = _check(source, order)
+            break
+        except csv.WiderTypes as wider:
+            source = csv.widen(source, wider.types)
+    if checked and isinstance(path, str | os.PathLike):
+        _check_manifest(path, checked.rows)
+    return checked
+
+
+def _check(source: Source, order: Order) -> Check:
+    above: pa.Table | None = None
+    rows = 0
+    seen: dict[str, int] = {}
+    for piece in source.pieces:
+        for where, unit in _units(piece):
+            table = source.reader(unit)
+            frame = to_frame(table if above is None else pa.concat_tables([above, table]))
+            row = first_fault(frame, order)
+            if row is not None:
+                before, after = (
+                    ", ".join(f"{name}={value}" for name, value in frame.iloc[i].items()) for i in (row - 1, row)
+                )
+                row -= above is not None
+                place = f"{where}, row {seen.get(where, 0) + row:,}"
+                return Check(rows + row, f"{place}: {after} stands below {before}")
+            rows += table.num_rows
+            seen[where] = seen.get(where, 0) + table.num_rows
+            if table.num_rows:
+                above = table.slice(table.num_rows - 1)
+    return Check(rows, None)
+
+
+def _units(piece: Any) -> Iterator[tuple[str, Any]]:
+    """Yield (file, piece) for each file that a piece reads from."""
+    if isinstance(piece, tuple):
+        for groups in piece:
+            yield groups.store.url(groups.path), (groups,)
+    else:
+        yield piece.store.url(piece.path), piece
+
+
+def first_rows(path: Location, count: int) -> pa.Table:
+    """Return the first rows of files, in the order of their names."""
+    source = open_source(path)
+    tables: list[pa.Table] = []
+    left = count
+    for piece in source.pieces:
+        for _, unit in _units(piece):
+            tables.append(source.reader(unit).slice(0, left))
+            left -= tables[-1].num_rows
+            if left == 0:
+                return pa.concat_tables(tables)
+    return pa.concat_tables(tables) if tables else source.schema.empty_table()
+
+
+def _check_manifest(path: Location, rows: int) -> None:
+    store, folder = resolve(path)
+    try:
+        promised = json.loads(store.read(f"{folder}/{MANIFEST}"))["rows"]
+    except (OSError, ValueError, KeyError):
+        return
+    if promised != rows:
+        raise InputError(f"{store.url(folder)}: has {rows:,} rows, but its manifest says {promised:,}")

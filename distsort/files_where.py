@@ -1,0 +1,139 @@
+"""Where the tasks of a file job run: threads of this process, a connected cluster, or one started for the job."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import dask
+
+from distsort import config
+from distsort.errors import OptionError
+from distsort.io.source import Source
+from distsort.io.storage import Store
+from distsort.report import bytes_text
+
+
+@contextmanager
+def where_to_run(source: Source, output: Store, client: Any) -> Iterator[tuple[Any, str]]:
+    """Make the place where Dask computes inside the block.
+
+    Parameters
+    ----------
+    source
+        Its size decides, where no client does.
+    output
+        Where parts go.
+    client
+        A client, the address of a scheduler, or None.
+
+    Yields
+    ------
+    client or None for threads, and what to call the place
+
+    Raises
+    ------
+    OptionError
+        No scheduler answers at the address, or files are in the memory of this process only.
+    """
+    private = any(_in_process(store) for store in (output, *_stores(source)))
+    if client is None and not private:
+        client = _connected()
+    if client is not None and private:
+        raise OptionError("memory:// files are in this process only: give no client, or name files that workers see")
+    if client is not None:
+        with _client(client) as connected, connected.as_current(), dask.config.set(scheduler="dask.distributed"):
+            yield connected, cluster_text(connected)
+    elif private or source.nbytes <= config.get_bytes("files.in-process"):
+        with dask.config.set(scheduler="threads"):
+            yield None, f"{os.cpu_count()} threads of this process"
+    else:
+        with _local_cluster(len(source.pieces)) as connected, connected.as_current():
+            yield connected, cluster_text(connected)
+
+
+def _connected() -> Any:
+    """Return the client that this process has, if it has one that works."""
+    distributed = sys.modules.get("distributed")
+    if distributed is None:
+        return None
+    try:
+        client = distributed.default_client()
+    except ValueError:
+        return None
+    return client if client.status == "running" else None
+
+
+@contextmanager
+def _client(client: Any) -> Iterator[Any]:
+    if not isinstance(client, str):
+        yield client
+        return
+    with connect(address=client) as connected:
+        yield connected
+
+
+def connect(**where: str) -> Any:
+    """Return a client of a scheduler that is up; it does not become the default of this process.
+
+    Parameters
+    ----------
+    where
+        ``address=`` or ``scheduler_file=``.
+
+    Raises
+    ------
+    OptionError
+        Nothing answers there.
+    """
+    from distributed import Client
+
+    try:
+        return Client(set_as_default=False, **where)
+    except (OSError, ValueError) as error:
+        place = next(iter(where.values()))
+        raise OptionError(f"no scheduler answers at {place!r} ({error}): is the address right, is it up?") from error
+
+
+@contextmanager
+def _local_cluster(pieces: int) -> Iterator[Any]:
+    from distributed import Client, LocalCluster
+
+    above = config.get("temporary-directory") or dask.config.get("temporary-directory", None)
+    folder = tempfile.mkdtemp(prefix="distsort-", dir=above)
+    try:
+        with (
+            dask.config.set({"temporary-directory": folder}),
+            LocalCluster(
+                n_workers=max(1, min(os.cpu_count() or 1, pieces)),
+                threads_per_worker=1,
+                local_directory=folder,
+                dashboard_address=":0",
+            ) as cluster,
+            Client(cluster, set_as_default=False) as client,
+        ):
+            yield client
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def cluster_text(client: Any) -> str:
+    """Return how large a cluster is."""
+    workers = client.scheduler_info(n_workers=-1)["workers"]
+    memory = sum(worker["memory_limit"] or 0 for worker in workers.values())
+    threads = sum(worker["nthreads"] for worker in workers.values())
+    return f"{len(workers)} workers with {threads} threads and {bytes_text(memory)}"
+
+
+def _stores(source: Source) -> list[Store]:
+    return [unit.store for piece in source.pieces for unit in (piece if isinstance(piece, tuple) else (piece,))]
+
+
+def _in_process(store: Store) -> bool:
+    protocol = store.fs.protocol
+    return "memory" in ([protocol] if isinstance(protocol, str) else protocol)
