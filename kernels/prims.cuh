@@ -186,6 +186,14 @@ DEVICE void bulk_store_wait() {
     asm volatile("cp.async.bulk.commit_group;" ::: "memory");
     asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
 }
+#else  // declared only, so that templates that do not use them can be read
+__device__ void bulk_init(u64* bar);
+__device__ void bulk_expect(u64* bar, u32 bytes);
+__device__ void bulk_load(void* shared, const void* global, u32 bytes, u64* bar);
+__device__ void bulk_wait(u64* bar, u32 phase);
+__device__ void bulk_fence();
+__device__ void bulk_store(void* global, const void* shared, u32 bytes);
+__device__ void bulk_store_wait();
 #endif
 
 #else  // --------------------------------------------------------------------------------------- host twin
