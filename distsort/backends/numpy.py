@@ -1,63 +1,34 @@
 """The reference backend: NumPy on the host.
 
-NumPy has no fast stable argsort of 64-bit keys: a comparison sort of indices jumps through memory. Its plain sort of
-integers is fast. So the key and the row index go into one integer, and sorting that integer is a stable argsort:
+Key columns become the words of `Codes`. The first word is sorted, or merged where slices are sorted already (how, tells
+`numpy_words`). Rows that tie in it are refined by the next word, and only they:
 
-    key, 40 bits                              row, 24 bits
-    [ 1 0 1 1 0 ... 0 1 ][ 0 0 ... 1 1 0 1 ]        equal keys differ in the row: ties keep input order
+    position    0   1   2   3   4   5            tied: 1 2 3 and 4 5; the groups' numbers go in front
+    word 0      a   b   b   b   c   c            of word 1, so that one sort refines all groups at once
+    group           0   0   0   1   1
+    word 1          q   p   q   z   x    ->      order of the positions: 2 1 3 | 5 4
 
-A key too wide for that is first sorted by its top bits (its *window*). Few rows share a window and come out in the
-wrong order; these groups are sorted again (*repair*). Where they are many, the key is sorted digit by digit instead,
-the least significant first. Rows that tie in the first word of `Codes` are refined by the next words, and only they.
-
-Two engines sort a window: the packed sort above, and, on processors where NumPy's sort is slow, a radix sort of 16-bit
-digits (NumPy's stable argsort of 16-bit integers is one).
-
-A merge uses that its slices are sorted: values sampled from all slices cut the output into ranges of some ten thousand
-rows, each is gathered from the slices and sorted while it is in the cache. Equal keys are never cut apart, and a range
-is gathered in the order of the slices, so the merge is stable. Few slices are left to timsort, which finds and merges
-them by itself.
+Values that are their own key are sorted without an index: what order cannot tell apart, NaNs and the two zeros, is put
+back in input order afterwards.
 """
 
 from __future__ import annotations
 
-import functools
-import itertools
-import time
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from distsort.backends import numpy_lines
+from distsort.backends.numpy_words import argsort_word, merge_word, merges_by_timsort
 from distsort.blocks import take_array
 from distsort.keys import Codes, encode
-from distsort.keys_codes import BLOCK, Plain, UIntArray, lay_word
+from distsort.keys_codes import Plain, UIntArray, lay_word
 from distsort.order import Order, array_order
 
 Array = npt.NDArray[Any]
 Index = npt.NDArray[np.intp]
-
-# Below this NumPy's stable argsort wins.
-SMALL = 512
-# Rows of one range of a merge.
-RANGE = 1 << 16
-# A word this wide is sorted directly by NumPy's radix sort.
-DIGIT = 16
-# Rows looked at to choose a window.
-PROBE = 1 << 15
-# ... but of a short word no more than one in so many.
-PROBE_SHARE = 1 << 6
-# Repair gives up when more than one row in so many stands behind a larger key, ...
-WRONG = 16
-# ... or more than one row in so many is in a group to be sorted again.
-REGROUPED = 4
-# Timsort merges so many runs in less time than they take to sort; the second where NumPy's sort is slow.
-TIMSORT_RUNS = 8
-TIMSORT_RUNS_SLOW = 128
-# Nanoseconds a key that tell a vectorised sort from a scalar one.
-FAST_SORT_NS = 25.0
 
 
 class NumpyBackend:
@@ -75,28 +46,19 @@ class NumpyBackend:
     ) -> Index:
         """See `Backend`."""
         codes = encode(columns, order)
-        return _refined(_merge_words(codes.head, codes.bits, np.asarray(bounds, np.intp)), codes)
+        return _refined(merge_word(codes.head, codes.bits, np.asarray(bounds, np.intp)), codes)
 
     def sort(self, values: Array, descending: bool) -> Array:
         """See `Backend`."""
         if not _sorts_alone(values):
             return values.take(self.argsort((values,), array_order(descending)))
-        native = values.astype(values.dtype.newbyteorder("="))
-        if native.dtype.kind == "f":
-            done = _sort_floats(native, descending)
-        elif native.dtype.kind in "mM":
-            done = _sort_times(native.view(np.int64), descending).view(native.dtype)
-        else:
-            # The stable sort of narrow integers is a radix sort.
-            native.sort(kind="stable" if native.dtype.itemsize <= 2 else None)
-            done = native[::-1].copy() if descending else native
-        return done.astype(values.dtype, copy=False)
+        return _sorted(values, descending, None)
 
     def merge(self, runs: Sequence[Array], descending: bool) -> Array:
         """See `Backend`."""
         whole = np.ma.concatenate(runs) if isinstance(runs[0], np.ma.MaskedArray) else np.concatenate(runs)
         if _sorts_alone(whole):
-            done = self.sort(whole, descending)
+            done = _sorted(whole, descending, "stable" if merges_by_timsort(len(runs)) else None)
         else:
             bounds = np.cumsum([0, *map(len, runs)])
             done = whole.take(self.merge_order((whole,), bounds, array_order(descending)))
@@ -120,30 +82,46 @@ def _sorts_alone(values: Array) -> bool:
     return plain and values.dtype != np.float16
 
 
-def _sort_floats(values: Array, descending: bool) -> Array:
-    """Sort floats in place, then put the bits of NaNs and of zeros back in input order."""
-    nan = np.isnan(values)
-    lost = values[nan] if nan.any() else values[:0]
-    if len(lost):
-        values = values[~nan]
-    zeros = values[values == 0]
-    values.sort()
+def _sorted(values: Array, descending: bool, kind: Literal["stable"] | None) -> Array:
+    """Return a sorted copy, by NumPy's fast sort or (where `values` are few runs) by its stable one."""
+    native = values.astype(values.dtype.newbyteorder("="))
     if descending:
-        values = values[::-1].copy()
-    if len(zeros) and np.signbit(zeros).any():
-        above = len(values) - int(np.searchsorted(values[::-1], 0, side="right")) if descending else 0
-        at = above if descending else int(np.searchsorted(values, 0))
-        values[at : at + len(zeros)] = zeros
-    return np.concatenate([values, lost]) if len(lost) else values
+        # Descending runs, read backwards, ascend.
+        native = native[::-1].copy()
+    if native.dtype.itemsize <= 2:
+        # A radix sort.
+        kind = "stable"
+    if native.dtype.kind == "f":
+        nan = np.isnan(native)
+        numbers = native[~nan] if nan.any() else native
+        numbers.sort(kind=kind)
+        last = values[np.isnan(values)] if nan.any() else values[:0]
+    elif native.dtype.kind in "mM":
+        native.view(np.int64).sort(kind=kind)
+        # NaT is the smallest integer.
+        first = int(np.isnat(native).sum())
+        numbers, last = native[first:], native[:first]
+    else:
+        native.sort(kind=kind)
+        numbers, last = native, native[:0]
+    if descending:
+        numbers = numbers[::-1]
+    if native.dtype.kind == "f":
+        _restore_zeros(numbers, values, descending)
+    done = np.concatenate([numbers, last]) if len(last) else np.ascontiguousarray(numbers)
+    return done.astype(values.dtype, copy=False)
 
 
-def _sort_times(ticks: npt.NDArray[np.int64], descending: bool) -> npt.NDArray[np.int64]:
-    """Sort in place; NaT is the smallest integer and goes last."""
-    ticks.sort()
-    nat = int(np.searchsorted(ticks, np.iinfo(np.int64).min, side="right"))
-    if descending:
-        return np.concatenate([ticks[nat:][::-1], ticks[:nat]])
-    return np.concatenate([ticks[nat:], ticks[:nat]]) if nat else ticks
+def _restore_zeros(ordered: Array, values: Array, descending: bool) -> None:
+    """Give the zeros their signs in input order; `ordered` has no NaN.
+
+    NumPy's vectorised sort may turn one zero into the other, since its minimum and maximum do.
+    """
+    ascending = ordered[::-1] if descending else ordered
+    below, upto = int(np.searchsorted(ascending, 0)), int(np.searchsorted(ascending, 0, "right"))
+    if below < upto:
+        zeros = values[values == 0]
+        ascending[below:upto] = zeros[::-1] if descending else zeros
 
 
 def _refined(order: Index, codes: Codes) -> Index:
@@ -173,196 +151,3 @@ def _tied(ordered: UIntArray) -> tuple[Index, Index]:
     opens = np.ones(len(at), bool)
     opens[1:] = ~same[at[1:] - 1]
     return at, np.cumsum(opens) - 1
-
-
-def argsort_word(word: UIntArray, bits: int) -> Index:
-    """Return the stable order of one word.
-
-    Parameters
-    ----------
-    word
-        Unsigned, shape (n,), every value below ``2**bits``; not modified.
-    bits
-        0 to 64.
-
-    Returns
-    -------
-    index
-        intp, shape (n,).
-    """
-    n = len(word)
-    if n < 2 or not bits:
-        return np.arange(n, dtype=np.intp)
-    if n <= SMALL or bits <= DIGIT:
-        narrow = word.astype(np.uint16, copy=False) if bits <= DIGIT else word
-        return narrow.argsort(kind="stable")
-    ordered = _already_ordered(word)
-    if ordered is not None:
-        return ordered
-    width = _window(word, bits, n)
-    if width is None:
-        return _by_digits(word, bits, n)
-    shift = bits - width
-    order = _radix(word, shift, bits) if _uses_radix(width) else _packed(word, shift, bits, n)
-    return _repaired(order, word, shift, bits) if shift else order
-
-
-def _uses_radix(width: int) -> bool:
-    """Whether the radix sort beats the packed sort for a window: two passes do where NumPy's sort is slow."""
-    return width <= 2 * DIGIT and not _vectorised()
-
-
-def _window(word: UIntArray, bits: int, n: int) -> int | None:
-    """Choose how many top bits to sort by first: few rows may share them and differ below.
-
-    Returns
-    -------
-    width
-        `bits` where all of them fit; None where no window serves.
-    """
-    room = 64 - (n - 1).bit_length()
-    if bits <= room:
-        return bits
-    sample = np.sort(word[:: max(1, n // PROBE, min(PROBE_SHARE, n >> 10))])
-    differs = sample[1:] != sample[:-1]
-    for width in (room,) if _vectorised() else (2 * DIGIT, room):
-        window = sample >> sample.dtype.type(bits - width)
-        shared = int((differs & (window[1:] == window[:-1])).sum())
-        # Pairs that share a window, by the share of the sample's pairs that do.
-        if shared * (n / len(sample)) ** 2 * WRONG <= n:
-            return width
-    return None
-
-
-def _already_ordered(word: UIntArray) -> Index | None:
-    """Return the order of a word that ascends, or falls strictly; None for all others, mostly after a short look."""
-    n = len(word)
-    for end in (min(n, 1024), n):
-        before, after = word[: end - 1], word[1:end]
-        ascends = not (after < before).any()
-        if not ascends and not (after < before).all():
-            return None
-        if end == n:
-            return np.arange(n, dtype=np.intp) if ascends else np.arange(n - 1, -1, -1, dtype=np.intp)
-    return None
-
-
-def _packed(word: UIntArray, shift: int, bits: int, n: int) -> Index:
-    """Sort (window, row) pairs as integers."""
-    row_bits = (n - 1).bit_length()
-    kind: Any = np.uint32 if bits - shift + row_bits <= 32 else np.uint64
-    pairs: UIntArray = np.empty(n, kind)
-    rows: UIntArray = np.arange(BLOCK, dtype=kind)
-    for start in range(0, n, BLOCK):
-        part = word[start : start + BLOCK]
-        window = (part >> part.dtype.type(shift)).astype(kind)
-        window <<= kind(row_bits)
-        window |= rows[: len(part)] + kind(start)
-        pairs[start : start + BLOCK] = window
-    pairs.sort()
-    pairs &= kind((1 << row_bits) - 1)
-    return pairs.view(np.intp) if kind is np.uint64 and np.intp().itemsize == 8 else pairs.astype(np.intp)
-
-
-def _radix(word: UIntArray, shift: int, bits: int) -> Index:
-    """Sort by 16-bit digits from `shift` up, the least significant first."""
-    order: Index | None = None
-    for low in range(shift, bits, DIGIT):
-        digit = np.empty(len(word), np.uint16)
-        for start in range(0, len(word), BLOCK):
-            part = word[start : start + BLOCK]
-            digit[start : start + BLOCK] = part >> part.dtype.type(low)
-        order = digit.argsort(kind="stable") if order is None else _then(order, digit)
-    assert order is not None
-    return order
-
-
-def _then(order: Index, digit: npt.NDArray[np.uint16]) -> Index:
-    """Sort rows that are in `order` by one more digit, stably."""
-    return order.take(digit.take(order).argsort(kind="stable"))
-
-
-def _repaired(order: Index, word: UIntArray, shift: int, bits: int) -> Index:
-    """Finish a word that is sorted by its bits from `shift` up."""
-    n = len(word)
-    ordered = take_array(word, order)
-    wrong = np.flatnonzero(ordered[1:] < ordered[:-1])
-    if not len(wrong):
-        return order
-    if len(wrong) * WRONG <= n:
-        window = ordered >> ordered.dtype.type(shift)
-        opens = np.flatnonzero(np.concatenate([[True], window[1:] != window[:-1]]))
-        group = np.unique(np.searchsorted(opens, wrong, side="right") - 1)
-        first = opens[group]
-        size = np.append(opens, n)[group + 1] - first
-        total = int(size.sum())
-        if total * REGROUPED <= n:
-            at = np.repeat(first - np.concatenate([[0], np.cumsum(size)[:-1]]), size) + np.arange(total)
-            inner = np.lexsort((ordered.take(at), np.repeat(np.arange(len(size)), size)))
-            order[at] = order[at.take(inner)]
-            return order
-    return _by_digits(word, bits, n)
-
-
-def _by_digits(word: UIntArray, bits: int, n: int) -> Index:
-    """Sort by digits as wide as an engine takes at once, the least significant first."""
-    if not _vectorised():
-        return _radix(word, 0, bits)
-    width = 64 - (n - 1).bit_length()
-    order: Index | None = None
-    for low in range(0, bits, width):
-        digit = word >> word.dtype.type(low)
-        if low + width < bits:
-            digit &= digit.dtype.type((1 << width) - 1)
-        if order is None:
-            order = _packed(digit, 0, width, n)
-        else:
-            order = order.take(_packed(digit.take(order), 0, min(width, bits - low), n))
-    assert order is not None
-    return order
-
-
-def _merge_words(word: UIntArray, bits: int, bounds: Index) -> Index:
-    """Return the stable order of a word that ascends within each slice."""
-    n = len(word)
-    starts = [(int(a), int(b)) for a, b in itertools.pairwise(bounds) if a < b]
-    if len(starts) <= 1 or not bits:
-        return np.arange(n, dtype=np.intp)
-    if n <= 2 * RANGE or len(starts) <= TIMSORT_RUNS:
-        return _argsort_runs(word, bits, len(starts))
-    step = max(1, RANGE // (8 * len(starts)))
-    samples = np.sort(np.concatenate([word[a + step - 1 : b : step] for a, b in starts]))
-    cuts = np.unique(samples[7 * len(starts) :: 8 * len(starts)])
-    edges = np.stack([np.concatenate([[a], a + np.searchsorted(word[a:b], cuts), [b]]) for a, b in starts])
-    order = np.empty(n, np.intp)
-    done = 0
-    for i in range(len(cuts) + 1):
-        first, size = edges[:, i], edges[:, i + 1] - edges[:, i]
-        end = done + int(size.sum())
-        rows = np.arange(end - done) + np.repeat(first - (np.cumsum(size) - size), size)
-        order[done:end] = rows.take(_argsort_runs(word.take(rows), bits, int(np.count_nonzero(size))))
-        done = end
-    return order
-
-
-def _argsort_runs(word: UIntArray, bits: int, runs: int) -> Index:
-    """Return the stable order of a word of few runs: timsort merges them as it finds them."""
-    if bits > DIGIT and runs <= (TIMSORT_RUNS if _vectorised() else TIMSORT_RUNS_SLOW):
-        return word.argsort(kind="stable")
-    return argsort_word(word, bits)
-
-
-@functools.cache
-def _vectorised() -> bool:
-    """Whether NumPy's sort of 64-bit integers is vectorised well here: measured, since no interface tells.
-
-    The best of a few tries, so that a busy machine is not taken for a slow one.
-    """
-    keys = np.random.default_rng(0).integers(0, 1 << 63, 1 << 14, dtype=np.uint64)
-    best = np.inf
-    for _ in range(5):
-        copy = keys.copy()
-        start = time.perf_counter()
-        copy.sort()
-        best = min(best, time.perf_counter() - start)
-    return best * 1e9 / len(keys) < FAST_SORT_NS

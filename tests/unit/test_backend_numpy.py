@@ -6,19 +6,19 @@ import numpy as np
 import pytest
 
 from distsort.backends import get_backend
-from distsort.backends import numpy as backend
+from distsort.backends import numpy_words as words
 from distsort.errors import OptionError
 from distsort.order import array_order
 from tests.unit.backend_contract import BackendContract
 
-MEASURED = backend._vectorised
+MEASURED = words.vectorised
 
 
 @pytest.fixture(params=["packed", "radix"], autouse=True, scope="class")
 def engine(request):
     """Run everything as on processors with and without a fast sort."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(backend, "_vectorised", lambda: request.param == "packed")
+        patch.setattr(words, "vectorised", lambda: request.param == "packed")
         yield request.param
 
 
@@ -62,7 +62,7 @@ def test_words_of_every_width():
                     dtype
                 )
                 word = word if bits else np.zeros(n, dtype)
-                assert np.array_equal(backend.argsort_word(word, bits), np.argsort(word, kind="stable"))
+                assert np.array_equal(words.argsort_word(word, bits), np.argsort(word, kind="stable"))
 
 
 @pytest.mark.parametrize("bits", [40, 64])
@@ -72,7 +72,7 @@ def test_repair_by_digits(bits):
     n = 60_000
     word = (rng.integers(0, 500, n, dtype=np.uint64) << np.uint64(bits - 9)) | rng.integers(0, 4, n, dtype=np.uint64)
     word |= rng.integers(0, 2, n, dtype=np.uint64) << np.uint64(bits - 40)
-    assert np.array_equal(backend.argsort_word(word, bits), np.argsort(word, kind="stable"))
+    assert np.array_equal(words.argsort_word(word, bits), np.argsort(word, kind="stable"))
 
 
 def test_get_backend():

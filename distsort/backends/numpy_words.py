@@ -1,0 +1,261 @@
+"""Stable order of one word per row, with NumPy: the sorts and merges under the numpy backend.
+
+NumPy has no fast stable argsort of 64-bit keys: a comparison sort of indices jumps through memory. Its plain sort of
+integers is fast. So the key and the row index go into one integer, and sorting that integer is a stable argsort:
+
+    key, 40 bits                              row, 24 bits
+    [ 1 0 1 1 0 ... 0 1 ][ 0 0 ... 1 1 0 1 ]        equal keys differ in the row: ties keep input order
+
+A key too wide for that is first sorted by its top bits (its *window*). Few rows share a window and come out in the
+wrong order; these groups are sorted again (*repair*). Where they are many, the key is sorted digit by digit instead,
+the least significant first.
+
+Two engines sort a window: the packed sort above, and, on processors where NumPy's sort is slow, a radix sort of 16-bit
+digits (NumPy's stable argsort of 16-bit integers is one).
+
+A merge uses that its slices are sorted: values sampled from all slices cut the output into ranges of some ten thousand
+rows, each is gathered from the slices and sorted while it is in the cache. Equal keys are never cut apart, and a range
+is gathered in the order of the slices, so the merge is stable. Few slices are left to timsort, which finds and merges
+them by itself.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import time
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from distsort.blocks import take_array
+from distsort.keys_codes import BLOCK, UIntArray
+
+Index = npt.NDArray[np.intp]
+
+# Below this NumPy's stable argsort wins.
+SMALL = 512
+# Rows of one range of a merge.
+RANGE = 1 << 16
+# A word this wide is sorted directly by NumPy's radix sort.
+DIGIT = 16
+# Rows looked at to choose a window.
+PROBE = 1 << 15
+# ... but of a short word no more than one in so many.
+PROBE_SHARE = 1 << 6
+# Repair gives up when more than one row in so many stands behind a larger key, ...
+WRONG = 16
+# ... or more than one row in so many is in a group to be sorted again.
+REGROUPED = 4
+# Timsort merges so many runs in less time than they take to sort; the second where NumPy's sort is slow.
+TIMSORT_RUNS = 8
+TIMSORT_RUNS_SLOW = 128
+# Nanoseconds a key that tell a vectorised sort from a scalar one.
+FAST_SORT_NS = 25.0
+
+
+def argsort_word(word: UIntArray, bits: int) -> Index:
+    """Return the stable order of one word.
+
+    Parameters
+    ----------
+    word
+        Unsigned, shape (n,), every value below ``2**bits``; not modified.
+    bits
+        0 to 64.
+
+    Returns
+    -------
+    index
+        intp, shape (n,).
+    """
+    n = len(word)
+    if n < 2 or not bits:
+        return np.arange(n, dtype=np.intp)
+    if n <= SMALL or bits <= DIGIT:
+        narrow = word.astype(np.uint16, copy=False) if bits <= DIGIT else word
+        return narrow.argsort(kind="stable")
+    ordered = _already_ordered(word)
+    if ordered is not None:
+        return ordered
+    width = _window(word, bits, n)
+    if width is None:
+        return _by_digits(word, bits, n)
+    shift = bits - width
+    order = _radix(word, shift, bits) if _uses_radix(width) else _packed(word, shift, bits, n)
+    return _repaired(order, word, shift, bits) if shift else order
+
+
+def _uses_radix(width: int) -> bool:
+    """Whether the radix sort beats the packed sort for a window: two passes do where NumPy's sort is slow."""
+    return width <= 2 * DIGIT and not vectorised()
+
+
+def _window(word: UIntArray, bits: int, n: int) -> int | None:
+    """Choose how many top bits to sort by first: few rows may share them and differ below.
+
+    Returns
+    -------
+    width
+        `bits` where all of them fit; None where no window serves.
+    """
+    room = 64 - (n - 1).bit_length()
+    if bits <= room:
+        return bits
+    sample = np.sort(word[:: max(1, n // PROBE, min(PROBE_SHARE, n >> 10))])
+    differs = sample[1:] != sample[:-1]
+    for width in (room,) if vectorised() else (2 * DIGIT, room):
+        window = sample >> sample.dtype.type(bits - width)
+        shared = int((differs & (window[1:] == window[:-1])).sum())
+        # Pairs that share a window, by the share of the sample's pairs that do.
+        if shared * (n / len(sample)) ** 2 * WRONG <= n:
+            return width
+    return None
+
+
+def _already_ordered(word: UIntArray) -> Index | None:
+    """Return the order of a word that ascends, or falls strictly; None for all others, mostly after a short look."""
+    n = len(word)
+    for end in (min(n, 1024), n):
+        before, after = word[: end - 1], word[1:end]
+        ascends = not (after < before).any()
+        if not ascends and not (after < before).all():
+            return None
+        if end == n:
+            return np.arange(n, dtype=np.intp) if ascends else np.arange(n - 1, -1, -1, dtype=np.intp)
+    return None
+
+
+def _packed(word: UIntArray, shift: int, bits: int, n: int) -> Index:
+    """Sort (window, row) pairs as integers."""
+    row_bits = (n - 1).bit_length()
+    kind: Any = np.uint32 if bits - shift + row_bits <= 32 else np.uint64
+    pairs: UIntArray = np.empty(n, kind)
+    rows: UIntArray = np.arange(BLOCK, dtype=kind)
+    for start in range(0, n, BLOCK):
+        part = word[start : start + BLOCK]
+        window = (part >> part.dtype.type(shift)).astype(kind)
+        window <<= kind(row_bits)
+        window |= rows[: len(part)] + kind(start)
+        pairs[start : start + BLOCK] = window
+    pairs.sort()
+    pairs &= kind((1 << row_bits) - 1)
+    return pairs.view(np.intp) if kind is np.uint64 and np.intp().itemsize == 8 else pairs.astype(np.intp)
+
+
+def _radix(word: UIntArray, shift: int, bits: int) -> Index:
+    """Sort by 16-bit digits from `shift` up, the least significant first."""
+    order: Index | None = None
+    for low in range(shift, bits, DIGIT):
+        digit = np.empty(len(word), np.uint16)
+        for start in range(0, len(word), BLOCK):
+            part = word[start : start + BLOCK]
+            digit[start : start + BLOCK] = part >> part.dtype.type(low)
+        order = digit.argsort(kind="stable") if order is None else _then(order, digit)
+    assert order is not None
+    return order
+
+
+def _then(order: Index, digit: npt.NDArray[np.uint16]) -> Index:
+    """Sort rows that are in `order` by one more digit, stably."""
+    return order.take(digit.take(order).argsort(kind="stable"))
+
+
+def _repaired(order: Index, word: UIntArray, shift: int, bits: int) -> Index:
+    """Finish a word that is sorted by its bits from `shift` up."""
+    n = len(word)
+    ordered = take_array(word, order)
+    wrong = np.flatnonzero(ordered[1:] < ordered[:-1])
+    if not len(wrong):
+        return order
+    if len(wrong) * WRONG <= n:
+        window = ordered >> ordered.dtype.type(shift)
+        opens = np.flatnonzero(np.concatenate([[True], window[1:] != window[:-1]]))
+        group = np.unique(np.searchsorted(opens, wrong, side="right") - 1)
+        first = opens[group]
+        size = np.append(opens, n)[group + 1] - first
+        total = int(size.sum())
+        if total * REGROUPED <= n:
+            at = np.repeat(first - np.concatenate([[0], np.cumsum(size)[:-1]]), size) + np.arange(total)
+            inner = np.lexsort((ordered.take(at), np.repeat(np.arange(len(size)), size)))
+            order[at] = order[at.take(inner)]
+            return order
+    return _by_digits(word, bits, n)
+
+
+def _by_digits(word: UIntArray, bits: int, n: int) -> Index:
+    """Sort by digits as wide as an engine takes at once, the least significant first."""
+    if not vectorised():
+        return _radix(word, 0, bits)
+    width = 64 - (n - 1).bit_length()
+    order: Index | None = None
+    for low in range(0, bits, width):
+        digit = word >> word.dtype.type(low)
+        if low + width < bits:
+            digit &= digit.dtype.type((1 << width) - 1)
+        if order is None:
+            order = _packed(digit, 0, width, n)
+        else:
+            order = order.take(_packed(digit.take(order), 0, min(width, bits - low), n))
+    assert order is not None
+    return order
+
+
+def merge_word(word: UIntArray, bits: int, bounds: Index) -> Index:
+    """Return the stable order of a word that ascends within each slice.
+
+    Parameters
+    ----------
+    word, bits
+        As of `argsort_word`.
+    bounds
+        Ascending from 0 to n: where the slices begin and end.
+    """
+    n = len(word)
+    starts = [(int(a), int(b)) for a, b in itertools.pairwise(bounds) if a < b]
+    if len(starts) <= 1 or not bits:
+        return np.arange(n, dtype=np.intp)
+    if n <= 2 * RANGE or len(starts) <= TIMSORT_RUNS:
+        return _order_of_runs(word, bits, len(starts))
+    step = max(1, RANGE // (8 * len(starts)))
+    samples = np.sort(np.concatenate([word[a + step - 1 : b : step] for a, b in starts]))
+    cuts = np.unique(samples[7 * len(starts) :: 8 * len(starts)])
+    edges = np.stack([np.concatenate([[a], a + np.searchsorted(word[a:b], cuts), [b]]) for a, b in starts])
+    order = np.empty(n, np.intp)
+    done = 0
+    for i in range(len(cuts) + 1):
+        first, size = edges[:, i], edges[:, i + 1] - edges[:, i]
+        end = done + int(size.sum())
+        rows = np.arange(end - done) + np.repeat(first - (np.cumsum(size) - size), size)
+        order[done:end] = rows.take(_order_of_runs(word.take(rows), bits, int(np.count_nonzero(size))))
+        done = end
+    return order
+
+
+def merges_by_timsort(runs: int) -> bool:
+    """Whether timsort merges so many sorted runs faster than a sort of all rows takes."""
+    return runs <= (TIMSORT_RUNS if vectorised() else TIMSORT_RUNS_SLOW)
+
+
+def _order_of_runs(word: UIntArray, bits: int, runs: int) -> Index:
+    """Return the stable order of a word of few runs: timsort merges them as it finds them."""
+    if bits > DIGIT and merges_by_timsort(runs):
+        return word.argsort(kind="stable")
+    return argsort_word(word, bits)
+
+
+@functools.cache
+def vectorised() -> bool:
+    """Whether NumPy's sort of 64-bit integers is vectorised well here: measured, since no interface tells.
+
+    The best of a few tries, so that a busy machine is not taken for a slow one.
+    """
+    keys = np.random.default_rng(0).integers(0, 1 << 63, 1 << 14, dtype=np.uint64)
+    best = np.inf
+    for _ in range(5):
+        copy = keys.copy()
+        start = time.perf_counter()
+        copy.sort()
+        best = min(best, time.perf_counter() - start)
+    return best * 1e9 / len(keys) < FAST_SORT_NS
