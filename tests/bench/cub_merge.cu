@@ -174,25 +174,22 @@ int main(int argc, char** argv) {
 #ifdef SHAPES
         ours<u32, 2, 256, 23, PLAIN, true>(d);
         ours<u32, 2, 256, 31, PLAIN, true>(d);
-        ours<u32, 2, 384, 27, PLAIN, true>(d);
-        ours<u32, 2, 512, 19, PLAIN, true>(d);
-        ours<u32, 2, 512, 27, PLAIN, true>(d);
+        ours<u32, 2, 256, 27, PLAIN, false>(d);
+        ours<u32, 2, 128, 31, PLAIN, true>(d);
 #endif
         if (part == "all") ladder(d, 2048);
     }
     if (part == "all" || part == "u64") {
         Data<u64> d(2 * n, 2, ~0ull);
         d.print("CUB DeviceMerge u64", median_seconds([&] { d.rounds_of_cub(); }));
-        ours<u64, 2, 256, 15, PLAIN, true>(d);
-        ours<u64, 2, 256, 15, FLIPPED, true>(d);
-        ours<u64, 2, 256, 15, CODED, true>(d);
-#ifdef SHAPES
-        ours<u64, 2, 256, 11, PLAIN, true>(d);
-        ours<u64, 2, 256, 13, PLAIN, true>(d);
-        ours<u64, 2, 256, 17, PLAIN, true>(d);
-        ours<u64, 2, 256, 23, PLAIN, true>(d);
-        ours<u64, 2, 384, 15, PLAIN, true>(d);
         ours<u64, 2, 128, 27, PLAIN, true>(d);
+        ours<u64, 2, 128, 27, FLIPPED, true>(d);
+        ours<u64, 2, 128, 27, CODED, true>(d);
+#ifdef SHAPES
+        ours<u64, 2, 256, 13, PLAIN, true>(d);
+        ours<u64, 2, 192, 19, PLAIN, true>(d);
+        ours<u64, 2, 128, 31, PLAIN, true>(d);
+        ours<u64, 2, 128, 27, PLAIN, false>(d);
 #endif
     }
     for (u64 mask : {~0ull, 0xffull}) {
@@ -200,20 +197,15 @@ int main(int argc, char** argv) {
         Data<u64> d(n, 8, mask);
         if (mask != ~0ull) std::printf("256 different values:\n");
         d.print("CUB DeviceMerge, 3 rounds, u64", median_seconds([&] { d.rounds_of_cub(); }));
-        ours<u64, 8, 256, 23, PLAIN, true>(d);
-        ours<u64, 8, 256, 23, FLIPPED, true>(d);
-        ours<u64, 8, 256, 23, CODED, true>(d);
-#ifdef SHAPES
-        ours<u64, 8, 256, 13, PLAIN, true>(d);
-        ours<u64, 8, 256, 15, PLAIN, true>(d);
         ours<u64, 8, 256, 25, PLAIN, true>(d);
-        ours<u64, 8, 192, 23, PLAIN, true>(d);
-        ours<u64, 8, 192, 31, PLAIN, true>(d);
-        ours<u64, 8, 384, 15, PLAIN, true>(d);
+        ours<u64, 8, 256, 25, FLIPPED, true>(d);
+        ours<u64, 8, 256, 25, CODED, true>(d);
+#ifdef SHAPES
+        ours<u64, 8, 256, 23, PLAIN, true>(d);
+        ours<u64, 8, 256, 27, PLAIN, true>(d);
         ours<u64, 8, 384, 17, PLAIN, true>(d);
-        ours<u64, 8, 512, 11, PLAIN, true>(d);
-        ours<u64, 8, 512, 13, PLAIN, true>(d);
-        ours<u64, 8, 768, 15, PLAIN, true>(d);
+        ours<u64, 8, 320, 21, PLAIN, true>(d);
+        ours<u64, 8, 192, 23, PLAIN, true>(d);
 #endif
     }
     return 0;
