@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 RADIX = 256
 WARP = 32
-STATUS_WINDOW = 4  # unused status rows in front of the first tile (radix_onesweep.cu: WINDOW)
+STATUS_WINDOW = 2  # unused status rows in front of the first tile (radix_onesweep.cu: WINDOW)
 NARROW_LIMIT = 1 << 30  # 4-byte status words count below this
 
 
@@ -70,9 +70,9 @@ def _aligned(n: int) -> int:
 # Big tiles at few blocks per SM win: longer runs of one digit per tile, and fewer status rows to look back at.
 _Rows = tuple[tuple[int, int, int, int], ...]
 _NINE: dict[tuple[int, int], _Rows] = {
-    (1, 0): ((0, 256, 16, 3), (1 << 20, 256, 32, 3), (1 << 22, 256, 40, 3), (1 << 30, 256, 40, 2)),
+    (1, 0): ((0, 256, 16, 3), (1 << 20, 256, 32, 3), (1 << 22, 256, 40, 2)),
     (2, 0): ((0, 256, 16, 3), (1 << 20, 256, 32, 3), (1 << 22, 256, 40, 3), (1 << 30, 256, 48, 2)),
-    (4, 0): ((0, 256, 16, 3), (1 << 20, 256, 32, 3), (1 << 22, 256, 40, 3)),
+    (4, 0): ((0, 256, 16, 3), (1 << 20, 256, 32, 3), (1 << 22, 256, 48, 3)),
     (8, 0): ((0, 256, 16, 3), (1 << 22, 384, 24, 2)),
     (1, 8): ((0, 256, 32, 2),),
     (2, 8): ((0, 256, 32, 2),),
@@ -113,13 +113,19 @@ def radix_shape(capability: tuple[int, int], word: int, payload: int, n: int) ->
     return RadixShape(*chosen[1:])
 
 
-REPAIR_SHAPE = (512, 16)  # threads, items of radix_repair
-REPAIR_BLOCKS = 4  # per multiprocessor; they take tiles in turn
+REPAIR_SHAPE = (1024, 16)  # threads, items of radix_repair
+REPAIR_BLOCKS = 2  # per multiprocessor; they take tiles in turn
 FINISH_SHAPE = (256, 8)  # threads, items of radix_finish
 
-# From this many keys on, the launcher reads the plan back (one copy of 128 bytes, some 10 us) and then launches only
-# the passes that run, on fewer and narrower digits where it can.
-READ_PLAN_FROM = 1 << 23
+
+def read_plan_from(size: int) -> int:
+    """Return from how many keys of `size` bytes on the launcher reads the plan back (128 bytes, some 20 us).
+
+    It then launches only the passes that run, on fewer and narrower digits where it can. Smaller sorts never wait.
+    """
+    return {4: 1 << 25, 8: 1 << 23}.get(size, 1 << 62)
+
+
 # Sorting by the top bits first must save this many passes of eight; a sample of so many keys decides.
 FINISH_SAVES = 2
 SAMPLE = 1 << 16
@@ -127,15 +133,15 @@ SAMPLE = 1 << 16
 FINISH_NEIGHBOURS = 1.0
 
 
-# One launch with all blocks resident (radix_small.cu) up to this many keys; 64 blocks at most.
+# One launch with all blocks resident (radix_small.cu) up to this many keys.
 SMALL_LIMIT = 1 << 18
-SMALL_THREADS = 512
-SMALL_BLOCKS = 64
+SMALL_THREADS = 1024
+SMALL_BLOCKS = 64  # at most: the limit over the tile
 
 
 def small_items(n: int) -> int:
-    """Return the keys of a thread of radix_small: few, so that more multiprocessors share the work."""
-    return 4 if n <= SMALL_THREADS * 4 * SMALL_BLOCKS // 2 else 8
+    """Return the keys of a thread of radix_small: few while few blocks do, since every block reads all blocks' rows."""
+    return 1 if n <= 1 << 15 else 2 if n <= 1 << 17 else 4
 
 
 def allowed_ties(n: int) -> int:
@@ -276,6 +282,8 @@ class RowShape:
         Lanes of a warp to each row; 0: a block to each row.
     threads, items
         Threads of a block, elements of a thread.
+    most_threads
+        What the kernel is compiled for.
     shared
         Bytes of dynamic shared memory.
     """
@@ -283,6 +291,7 @@ class RowShape:
     lanes: int
     threads: int
     items: int
+    most_threads: int
     shared: int
 
 
@@ -300,26 +309,29 @@ def element_bytes(word: int, index: bool) -> int:
 
 LANE_ITEMS, LANE_THREADS = 8, 256  # 8 elements in registers: 21 of 36 steps for a row of 256 stay inside a thread
 ROW_ITEMS, ROW_ITEMS_WIDE, ROW_THREADS = 16, 8, 512  # wide: 8-byte keys with positions take 3 registers each
+FEW_ROWS, FEW_ROWS_THREADS = 128, 1024  # fewer rows than multiprocessors: only latency counts, so few keys a thread
 
 
-def row_shape(word: int, index: bool, n: int) -> RowShape | None:
+def row_shape(word: int, index: bool, n: int, rows: int = 1 << 20) -> RowShape | None:
     """Return how to sort rows of n keys of `word` bytes; None when a row does not fit one block.
 
     Examples
     --------
     >>> row_shape(4, False, 256)
-    RowShape(lanes=32, threads=256, items=8, shared=0)
+    RowShape(lanes=32, threads=256, items=8, most_threads=256, shared=0)
     >>> row_shape(4, False, 8193) is None
     True
     """
     capacity = 1 << max(n - 1, 0).bit_length()
     if capacity <= WARP * LANE_ITEMS:
-        return RowShape(max(1, capacity // LANE_ITEMS), LANE_THREADS, LANE_ITEMS, 0)
-    items = ROW_ITEMS_WIDE if index and word == 8 else ROW_ITEMS
-    threads = capacity // items
-    if threads > ROW_THREADS:
+        return RowShape(max(1, capacity // LANE_ITEMS), LANE_THREADS, LANE_ITEMS, LANE_THREADS, 0)
+    wide = index and word == 8
+    items, most = ROW_ITEMS_WIDE if wide else ROW_ITEMS, ROW_THREADS
+    if capacity > items * most:
         return None
-    return RowShape(0, threads, items, padded_bytes(capacity, element_bytes(word, index)))
+    if rows <= FEW_ROWS:
+        items, most = 4 if capacity <= 4 * FEW_ROWS_THREADS else 8, FEW_ROWS_THREADS
+    return RowShape(0, capacity // items, items, most, padded_bytes(capacity, element_bytes(word, index)))
 
 
 MERGE_SORT_THREADS, MERGE_SORT_ITEMS = 256, 8  # 2 Ki keys a tile: 48 KB hold them up to 16 bytes wide

@@ -18,7 +18,7 @@
 // sets `failed`, and the launcher starts over with all digits from the untouched input.
 #pragma once
 
-#include "radix_onesweep.cu"
+#include "radix_job.cuh"
 
 constexpr u32 SHORT_WALK = 64;   // steps that are not counted
 constexpr u32 MAX_RUN = 2048;
@@ -29,12 +29,17 @@ template <u32 THREADS, u32 ITEMS, class Src, u32 MODE>
 __global__ void __launch_bounds__(THREADS) radix_finish(const __grid_constant__ Job job, u32 shift) {
     constexpr u32 TILE = THREADS * ITEMS;
     SHARED(u64, tile, TILE);
+    SHARED(u16, member, TILE);  // places of keys in runs: few, so they are gathered to keep warps full
+    SHARED1(u32, members);
     SHARED1(u32, stop);
     const u32 t = threadIdx.x;
     const u64 start = u64(blockIdx.x) * TILE;
     const u32 valid = u32(min(u64(TILE), job.n - start));
     const u64* const words = static_cast<const u64*>(job.words[1]);
-    if (t == 0) stop = ld_relaxed(&job.control->failed);
+    if (t == 0) {
+        stop = ld_relaxed(&job.control->failed);
+        members = 0;
+    }
 #pragma unroll
     for (u32 i = 0; i < ITEMS; ++i)
         if (t + i * THREADS < valid) tile[t + i * THREADS] = words[start + t + i * THREADS];
@@ -48,28 +53,38 @@ __global__ void __launch_bounds__(THREADS) radix_finish(const __grid_constant__ 
         else
             return encode(unify(static_cast<const Src*>(job.keys)[u32(word)], job.codec), job.codec);
     };
-    for (u32 i = t; i < valid; i += THREADS) {
-        const u64 at = start + i, word = tile[i], top = word >> shift;
-        u64 to = at;
-        const bool left = at > 0 && word_at(at - 1) >> shift == top;
-        const bool right = at + 1 < job.n && word_at(at + 1) >> shift == top;
-        if (left || right) {
-            const u64 mine = full_key(word);
-            u32 steps = 0;
-            u64 other;
-            for (u64 j = at; j > 0 && (other = word_at(j - 1)) >> shift == top && steps < MAX_RUN; --j, ++steps)
-                to -= full_key(other) > mine;
-            for (u64 j = at + 1; j < job.n && (other = word_at(j)) >> shift == top && steps < MAX_RUN; ++j, ++steps)
-                to += full_key(other) < mine;
-            if (steps >= SHORT_WALK && (steps == MAX_RUN || atomic_add(&job.control->work, u64(steps)) > job.n))
-                atomic_exch(&job.control->failed, 1u);
-        }
+    auto write = [&](u64 to, u64 word) {
         if constexpr (MODE == KEYS)
             static_cast<Src*>(job.out_keys)[to] = decode(Src(word), job.codec);
         else if (job.index_bytes == 8)
             static_cast<u64*>(job.out_values)[to] = u32(word);
         else
             static_cast<u32*>(job.out_values)[to] = u32(word);
+    };
+#pragma unroll
+    for (u32 k = 0; k < ITEMS; ++k) {
+        const u32 i = t + k * THREADS;
+        if (i >= valid) break;
+        const u64 at = start + i, word = tile[i], top = word >> shift;
+        const bool left = at > 0 && word_at(at - 1) >> shift == top;
+        const bool right = at + 1 < job.n && word_at(at + 1) >> shift == top;
+        if (left || right)
+            member[atomic_add(&members, 1u)] = u16(i);
+        else
+            write(at, word);
+    }
+    block_sync();
+    for (u32 m = t; m < members; m += THREADS) {
+        const u64 at = start + member[m], word = tile[at - start], top = word >> shift, mine = full_key(word);
+        u64 to = at, other;
+        u32 steps = 0;
+        for (u64 j = at; j > 0 && (other = word_at(j - 1)) >> shift == top && steps < MAX_RUN; --j, ++steps)
+            to -= full_key(other) > mine;
+        for (u64 j = at + 1; j < job.n && (other = word_at(j)) >> shift == top && steps < MAX_RUN; ++j, ++steps)
+            to += full_key(other) < mine;
+        if (steps >= SHORT_WALK && (steps == MAX_RUN || atomic_add(&job.control->work, u64(steps)) > job.n))
+            atomic_exch(&job.control->failed, 1u);
+        write(to, word);
     }
 }
 

@@ -4,54 +4,46 @@
 // every block owns one tile for the whole sort, and a pass is two meetings of all blocks:
 //
 //      block 0   count --> publish row 0 --\               /--> rank --> scatter --\            /--> next pass
-//      block 1   count --> publish row 1 ---+--> all read -+--> rank --> scatter ---+- barrier -+
+//      block 1   count --> publish row 1 ---+--> all read -+--> rank --> scatter ---+- flags ----+
 //      block 2   count --> publish row 2 --/     all rows  \--> rank --> scatter --/            \--> ...
 //
-//      rows, 256 words each, one per block:  [tag | count of digit d]
-//      thread d sums column d: all rows give where the digit starts, the rows above its own where the block's part does
+//      rows, one per block:  [tag | count of digit 0] [tag | count of digit 1] ... 256 words
+//      column d summed: all rows give where digit d starts, the rows above its own where the block's part does
 //
-// A row's words carry a tag that no other pass or launch uses, so reading a row waits for it word by word and nothing is
+// Words and flags carry a tag that no other pass or launch uses, so reading one waits for it, and nothing is ever
 // cleared. Rows take turns between two tables: a block can be one pass ahead of another that still reads, never two.
 // With the first rows the blocks exchange which bits vary, so constant digits are skipped and the last pass is known:
 // it writes decoded keys, or positions.
 //
-// The barrier and the waits need all blocks to run at once: a cooperative launch guarantees it.
+// A meeting is one store and one load through the L2 cache, some 1.5 us; two of them a pass are what the sort costs.
+// The waits need all blocks to run at once: a cooperative launch guarantees it.
 #pragma once
 
-#include "radix_onesweep.cu"
+#include "radix_job.cuh"
 
-/// What outlives a launch, in device memory, zero once. Launches that share it follow one another on one stream.
-struct Meeting {
-    u32 arrived;     // blocks at the barrier
-    u32 generation;  // barriers passed; the last one of a launch waits for nobody
-};
+constexpr u32 ROW = RADIX + 4;  // counts of one block, and which bits are one and zero among its keys, in four halves
 
 DEVICE u32 payload_of(u32 v) { return v; }
 DEVICE u32 payload_of(None) { return 0; }
 
-/// Arrives at the barrier of all blocks, by one thread of each; the last one opens it.
-DEVICE void arrive(Meeting* m, u32 generation) {
-    if (atomic_add_acq_rel(&m->arrived, 1u) == gridDim.x - 1) {
-        st_relaxed(&m->arrived, 0u);
-        st_release(&m->generation, generation + 1);
-    }
-}
-
-constexpr u32 ROW = RADIX + 4;  // counts of one block, and which bits are one and zero among its keys, in four halves
-
 /// words[0], words[1] and, when Val is not None, payload[0], payload[1] are the buffers between passes; the input, out_keys
-/// and out_values are as of radix_pass. rows: u64[2][blocks][ROW].
+/// and out_values are as of radix_pass. rows: u64[2][blocks][ROW], flags: u64[blocks], both zero once. `launch` differs
+/// from that of every earlier launch on this memory (of the last 2^28). At most THREADS blocks.
 template <u32 THREADS, u32 ITEMS, class Src, class Val, u32 MODE>
-__global__ void __launch_bounds__(THREADS, 1) radix_small(const __grid_constant__ Job job, Meeting* meeting, u64* rows) {
+__global__ void __launch_bounds__(THREADS, 1) radix_small(const __grid_constant__ Job job, u64* rows, u64* flags, u32 launch) {
     constexpr bool SEPARATE = sizeof(Val) > 1, PACKED = MODE == ARGSORT && !SEPARATE;
     constexpr u32 WARPS = THREADS / WARP, DIGITS = sizeof(Src), LOW = PACKED ? 64 - 8 * sizeof(Src) : 0, IN_FLIGHT = 8;
+    constexpr u32 GROUPS = THREADS / RADIX;  // of threads that share the columns
     using Word = typename Choose<PACKED, u64, Src>::Type;
-    static_assert(THREADS >= RADIX);
+    static_assert(THREADS % RADIX == 0);
     SHARED(u32, counters, WARPS * RADIX);
+    SHARED(u32, totals, GROUPS * RADIX);
+    SHARED(u32, befores, GROUPS * RADIX);
+    SHARED(u32, columns, GROUPS * RADIX);
     SHARED(u32, sums, WARPS);
     SHARED(u32, halves, 4);
-    SHARED1(u32, opened);
     const u32 t = threadIdx.x, lane = t % WARP, warp = t / WARP, blocks = gridDim.x, block = blockIdx.x;
+    const u32 group = t / RADIX, d_of_t = t % RADIX;
     const u32 n = u32(job.n), own = block * THREADS * ITEMS + warp * WARP * ITEMS + lane;
     const u32 below = (1u << lane) - 1, full = warp_ballot(true);
     u32* const mine = counters + warp * RADIX;
@@ -75,17 +67,18 @@ __global__ void __launch_bounds__(THREADS, 1) radix_small(const __grid_constant_
         }
     }
     if (t < 4) halves[t] = 0;
-    if (t == 0) opened = ld_relaxed(&meeting->generation);
     block_sync();
-    u32 generation = opened;
     const u32 half[4] = {reduce_or(u32(ones)), reduce_or(u32(ones >> 32)), reduce_or(u32(zeros)), reduce_or(u32(zeros >> 32))};
     if (lane == 0)
         for (u32 h = 0; h < 4; ++h) atomic_or(halves + h, half[h]);
 
+    u64 varying = ~u64(0) >> (64 - 8 * DIGITS);  // until all blocks have told
+    u32 pass = 0;   // those that moved keys; buffer pass % 2 is written
+    u32 table = 0;  // the one to publish in
     auto store = [&](u32 at, Word w, u32 payload, bool last) {
         if (!last) {
-            static_cast<Word*>(job.words[generation % 2])[at] = w;
-            if constexpr (SEPARATE) static_cast<Val*>(job.payload[generation % 2])[at] = Val(payload);
+            static_cast<Word*>(job.words[pass % 2])[at] = w;
+            if constexpr (SEPARATE) static_cast<Val*>(job.payload[pass % 2])[at] = Val(payload);
         } else if constexpr (MODE == KEYS) {
             static_cast<Src*>(job.out_keys)[at] = decode(w, job.codec);
         } else {
@@ -96,8 +89,6 @@ __global__ void __launch_bounds__(THREADS, 1) radix_small(const __grid_constant_
                 static_cast<u32*>(job.out_values)[at] = position;
         }
     };
-    u64 varying = ~u64(0) >> (64 - 8 * DIGITS);  // until all blocks have told
-    u32 table = 0;
     for (u32 d = 0; d < DIGITS; ++d) {
         if (!(varying >> (8 * d) & 255)) continue;
         const ByteOf<Word, PACKED> digit(LOW / 8 + d);
@@ -108,37 +99,54 @@ __global__ void __launch_bounds__(THREADS, 1) radix_small(const __grid_constant_
             if (own + i * WARP < n) red_add(mine + digit(word[i]), 1u);
         block_sync();
 
-        // publish this block's row, read all rows
-        const u64 tag = u64(generation * 16 + 8 + d) << 32;  // used again after 2^28 barriers
+        // publish this block's row, read all rows; each group of 256 threads takes its share of warps and of rows
+        const u64 tag = u64(launch * 16 + 8 + d) << 32;
         u64* const all = rows + table * blocks * ROW;
         table ^= 1;
-        auto gather = [&](u32 column, auto&& take) {
-            for (u32 first = 0; first < blocks; first += IN_FLIGHT) {
+        auto gather = [&](u32 column, u32 from, u32 step, auto&& take) {
+            for (u32 first = from; first < blocks; first += IN_FLIGHT * step) {
                 u64 got[IN_FLIGHT];
 #pragma unroll
                 for (u32 k = 0; k < IN_FLIGHT; ++k)
-                    got[k] = first + k < blocks ? ld_relaxed(all + (first + k) * ROW + column) : tag;
+                    got[k] = first + k * step < blocks ? ld_relaxed(all + (first + k * step) * ROW + column) : tag;
 #pragma unroll
                 for (u32 k = 0; k < IN_FLIGHT; ++k) {
-                    while ((got[k] ^ tag) >> 32) got[k] = ld_relaxed(all + (first + k) * ROW + column);
-                    take(first + k, u32(got[k]));
+                    while ((got[k] ^ tag) >> 32) got[k] = ld_relaxed(all + (first + k * step) * ROW + column);
+                    take(first + k * step, u32(got[k]));
                 }
             }
         };
-        if (t < RADIX) {
-            u32 count = 0, total = 0, before = 0;
-            for (u32 w = 0; w < WARPS; ++w) count += counters[w * RADIX + t];
+        u32 count = 0;
+        for (u32 w = group * WARPS / GROUPS; w < (group + 1) * WARPS / GROUPS; ++w) {  // exclusive, down the column
+            const u32 c = counters[w * RADIX + d_of_t];
+            counters[w * RADIX + d_of_t] = count;
+            count += c;
+        }
+        columns[t] = count;
+        block_sync();
+        if (group == 0) {
+            for (u32 g = 1; g < GROUPS; ++g) count += columns[g * RADIX + d_of_t];
             st_relaxed(all + block * ROW + t, tag | count);
             if (d == 0 && t < 4) st_relaxed(all + block * ROW + RADIX + t, tag | halves[t]);
-            gather(t, [&](u32 b, u32 c) {
-                total += c;
-                before += b < block ? c : 0;
-            });
-            if (d == 0 && t < 4) gather(RADIX + t, [&](u32, u32 h) { halves[t] |= h; });
+        }
+        u32 total = 0, before = 0;
+        gather(d_of_t, group, GROUPS, [&](u32 b, u32 c) {
+            total += c;
+            before += b < block ? c : 0;
+        });
+        totals[t] = total;
+        befores[t] = before;
+        if (d == 0 && t < 4) gather(RADIX + t, 0, 1, [&](u32, u32 h) { halves[t] |= h; });
+        block_sync();
+        if (group == 0) {
+            for (u32 g = 1; g < GROUPS; ++g) {
+                total += totals[g * RADIX + t];
+                before += befores[g * RADIX + t];
+            }
             u32 next = before + group_exclusive_scan(total, sums, RADIX, 1);
-            for (u32 w = 0; w < WARPS; ++w) {
-                const u32 c = counters[w * RADIX + t];
-                counters[w * RADIX + t] = next;
+            for (u32 g = 0; g < GROUPS; ++g) {
+                const u32 c = columns[g * RADIX + t];
+                columns[g * RADIX + t] = next;
                 next += c;
             }
         }
@@ -147,34 +155,33 @@ __global__ void __launch_bounds__(THREADS, 1) radix_small(const __grid_constant_
         if (!(varying >> (8 * d) & 255)) continue;
         const bool last = d == DIGITS - 1 || !(varying >> (8 * d + 8));
 
+        const u32* const start = columns + warp * GROUPS / WARPS * RADIX;
 #pragma unroll
         for (u32 i = 0; i < ITEMS; ++i) {
-            const u32 b = digit(word[i]), peers = match_byte(b, full), position = mine[b] + popc(peers & below);
+            const u32 b = digit(word[i]), peers = match_byte(b, full), rank = mine[b] + popc(peers & below);
             warp_sync();
-            if (peers >> lane == 1) mine[b] = position + 1;
+            if (peers >> lane == 1) mine[b] = rank + 1;
             warp_sync();
-            if (own + i * WARP < n) store(position, word[i], payload_of(value[SEPARATE ? i : 0]), last);
+            if (own + i * WARP < n) store(start[b] + rank, word[i], payload_of(value[SEPARATE ? i : 0]), last);
         }
         if (last) break;
         block_sync();
-        if (t == 0) {
-            arrive(meeting, generation);
-            while (ld_acquire(&meeting->generation) == generation) {}
-        }
+        if (t == 0) st_release(flags + block, tag);
+        if (t < blocks)
+            while (ld_acquire(flags + t) != tag) {}
         block_sync();
 #pragma unroll
         for (u32 i = 0; i < ITEMS; ++i) {
             const u32 at = own + i * WARP;
             if (at < n) {
-                word[i] = static_cast<const Word*>(job.words[generation % 2])[at];
-                if constexpr (SEPARATE) value[i] = static_cast<const Val*>(job.payload[generation % 2])[at];
+                word[i] = static_cast<const Word*>(job.words[pass % 2])[at];
+                if constexpr (SEPARATE) value[i] = static_cast<const Val*>(job.payload[pass % 2])[at];
             }
         }
-        ++generation;
+        ++pass;
     }
     if (!varying)  // all keys are equal: nothing was stored
 #pragma unroll
         for (u32 i = 0; i < ITEMS; ++i)
             if (own + i * WARP < n) store(own + i * WARP, word[i], own + i * WARP, true);
-    if (t == 0) arrive(meeting, generation);
 }

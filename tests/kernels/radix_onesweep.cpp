@@ -1,5 +1,6 @@
 // Drivers of the single-pass radix sort: what distsort/backends/cupy_radix.py does, with small tiles.
 #include "radix_finish.cu"
+#include "radix_onesweep.cu"
 #include "radix_small.cu"
 
 #include <vector>
@@ -47,6 +48,7 @@ void sort(Job job) {
     }
     if constexpr (WATCH) {
         if (!job.codec.infinity) control.seen = 0;  // integers: the launcher counts without WATCH
+        emu::launch(radix_find_specials<Src>, 1, 64, 0, job);
         emu::launch(radix_repair<REPAIR_THREADS, REPAIR_ITEMS, Src>, grid, REPAIR_THREADS, 0, job);
     }
 }
@@ -68,7 +70,10 @@ bool finish(Job job, u32 shift) {
     while (top < control.active && control.digit[control.active - 1 - top] >= shift / 8) ++top;
     if (!top) top = 1;
     job.skip = control.active - top, job.finish = 1;
-    if (PACKED) job.squeeze = {{0xffffffff, 0, 0, 0}, {shift, 0, 0, 0}, 0};
+    for (u32 j = 0; PACKED && j < top; ++j) {
+        job.squeeze.mask[j] = u64(255) << 8 * j;
+        job.squeeze.shift[j] = 8 * (control.digit[job.skip + j] - j);
+    }
     const u32 shared = pass_shared(8, 0, 4);
     for (u32 pass = 0; pass < top; ++pass) {
         auto kernel = pass ? radix_pass<THREADS, ITEMS, 1, Src, Key, None, u32, MODE, false, PACKED>
@@ -81,14 +86,15 @@ bool finish(Job job, u32 shift) {
 
 template <class Src, class Val, u32 MODE>
 void small(Job job) {
-    static Meeting meeting = {};  // launches share it
-    constexpr u32 tile = 256 * 4, most = 4;
-    static std::vector<u64> rows(2 * most * ROW);
+    constexpr u32 threads = 512, tile = threads * 2, most = 4;
+    static std::vector<u64> rows(2 * most * ROW), flags(most);  // launches share them
+    static u32 launch = 0;
     const u64 n = job.n;
     std::vector<u64> words[2] = {std::vector<u64>(n), std::vector<u64>(n)};
     std::vector<u32> payload[2] = {std::vector<u32>(n), std::vector<u32>(n)};
     for (int b = 0; b < 2; ++b) job.words[b] = words[b].data(), job.payload[b] = payload[b].data();
-    emu::launch(radix_small<256, 4, Src, Val, MODE>, u32((n + tile - 1) / tile), 256, 0, job, &meeting, rows.data());
+    emu::launch(radix_small<threads, 2, Src, Val, MODE>, u32((n + tile - 1) / tile), threads, 0, job, rows.data(), flags.data(),
+                ++launch);
 }
 
 Job job_of(const void* keys, const void* values, void* out_keys, void* out_values, i64 n, i64 index_bytes, const u64* numbers) {
