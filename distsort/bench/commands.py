@@ -8,6 +8,7 @@ import click
 
 COMMANDS = {
     "kernels": ("distsort.bench.kernels_command:kernels", "Sorts and merges on one GPU, from textbook to production."),
+    "cluster": ("distsort.bench.cluster_command:cluster", "Sorts on a cluster, beside those of its other libraries."),
 }
 
 

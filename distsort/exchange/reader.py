@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import pickle
+import time
 from collections import defaultdict, deque
 from collections.abc import Coroutine, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -50,6 +51,7 @@ class Reader:
         self.worker = service.worker
         self.store = service.store
         self.pulled = 0
+        self.seconds = 0.0
         self.limiter = BytesInFlight(in_flight)
         self.calls: defaultdict[str, set[asyncio.Future[Any]]] = defaultdict(set)
         self.pulls: defaultdict[Any, set[asyncio.Task[Any]]] = defaultdict(set)
@@ -98,6 +100,7 @@ class Reader:
         self.pulls[key].add(task)
         self.limiter.limit = options.in_flight
         pieces: list[list[Run]] = [[] for _ in slices]
+        begun = time.perf_counter()
 
         async def fetch(address: str, mine: list[int]) -> None:
             if address == self.service.address:
@@ -115,6 +118,7 @@ class Reader:
         try:
             await self._all(fetch(address, mine) for address, mine in _by_address([s.source for s in slices]))
         finally:
+            self.seconds += time.perf_counter() - begun
             self.pulls[key].discard(task)
             if not self.pulls[key]:
                 del self.pulls[key]

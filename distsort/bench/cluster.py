@@ -1,0 +1,362 @@
+"""Measure sorts on a cluster beside those of its other libraries, in one run on the same data.
+
+    method        what                                                              blocks
+    pull          distsort, parts pull from run stores                              all
+    graph         distsort, plain tasks                                             all
+    default       sort_values of Dask dataframes with the default shuffle           frames
+    tasks         the same with shuffle_method="tasks"                              frames
+    cudf-polars   its Dask engine, results kept on the GPUs                         frames on GPUs
+
+Input is made on the workers and persisted; a time is that of one `persist` of the sorted collection until all of it is
+there, graph building included, the median of `repeats` after a warm-up. Dask's own share is the time of the same graph
+over a thousand rows a partition.
+"""
+
+from __future__ import annotations
+
+import datetime
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+import dask
+import numpy as np
+import pandas as pd
+from distributed import Client, wait
+
+from distsort import arrays, dataframes
+from distsort.errors import OptionError
+from distsort.exchange.handles import NAME
+
+METHODS = ("pull", "graph", "default", "tasks", "cudf-polars")
+SKEWS = ("uniform", "zipf", "heavy", "constant", "sorted")
+TINY = 1000
+TIMEOUT = 600
+
+
+@dataclass(frozen=True)
+class Case:
+    """What is sorted.
+
+    Attributes
+    ----------
+    rows
+        Of one input partition.
+    partitions, parts
+        Of the input and of the result.
+    dtype
+        Of the keys: i4, i8, u4, u8, f4, f8.
+    payload
+        Columns of float64 beside the key; with any, or with `frame`, the blocks are dataframes.
+    skew
+        One of `SKEWS`; "heavy": nine of ten keys are one value.
+    index
+        Argsort in place of a sort.
+    frame, device
+        Whether blocks are dataframes; whether they lie in GPU memory.
+    """
+
+    rows: int
+    partitions: int = 2
+    parts: int = 2
+    dtype: str = "i8"
+    payload: int = 0
+    skew: str = "uniform"
+    index: bool = False
+    frame: bool = False
+    device: bool = False
+
+    @property
+    def is_frame(self) -> bool:
+        """Whether blocks are dataframes."""
+        return self.frame or self.payload > 0
+
+    @property
+    def total(self) -> int:
+        """Rows in all."""
+        return self.rows * self.partitions
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of one row."""
+        return np.dtype(self.dtype).itemsize + 8 * self.payload
+
+
+@dataclass
+class Measured:
+    """One method on one case.
+
+    Attributes
+    ----------
+    ms
+        Milliseconds of each repeat.
+    phases
+        Milliseconds from the first task of a phase to its last, by name.
+    gbs
+        Bytes that a worker received by the second while it was pulling, in GB/s; None where nothing was pulled.
+    balance
+        Rows of the largest part divided by the mean.
+    """
+
+    case: Case
+    method: str
+    ms: list[float]
+    phases: dict[str, float] = field(default_factory=dict)
+    gbs: float | None = None
+    balance: float | None = None
+
+    @property
+    def median(self) -> float:
+        """Median of the milliseconds."""
+        return statistics.median(self.ms)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything as plain values."""
+        rate = self.case.total / self.median / 1e6
+        return {**asdict(self), "case": asdict(self.case), "median_ms": self.median, "grows_per_s": rate}
+
+
+def draw(seed: int, case: Case) -> Any:
+    """Make one input block on a worker, in the memory that the case names."""
+    rows, dtype = case.rows, np.dtype(case.dtype)
+    if case.device:
+        import cupy as xp
+
+        dice: Any = xp.random.default_rng(seed)
+    else:
+        xp, dice = np, np.random.default_rng(seed)
+    if case.skew == "uniform" and dtype.kind == "f":
+        keys = dice.random(rows, dtype=dtype) - 0.5
+    elif case.skew == "uniform":
+        words = dice.integers(0, 1 << 32, rows, dtype=xp.uint32)
+        keys = (
+            words
+            if dtype.itemsize == 4
+            else words.astype(xp.uint64) << 32 | dice.integers(0, 1 << 32, rows, dtype=xp.uint32)
+        )
+        keys = keys.view(dtype)
+    elif case.skew == "zipf":
+        keys = xp.minimum(dice.zipf(1.3, rows) if not case.device else xp.random.zipf(1.3, rows), 1 << 30).astype(dtype)
+    elif case.skew == "heavy":
+        keys = xp.where(dice.random(rows) < 0.9, 42, dice.integers(0, 1 << 30, rows)).astype(dtype)
+    elif case.skew == "constant":
+        keys = xp.full(rows, 42, dtype)
+    else:
+        keys = (xp.arange(rows, dtype=xp.int64) + seed * rows).astype(dtype)
+    if not case.is_frame:
+        return keys
+    columns = {"key": keys, **{f"v{i}": dice.random(rows) for i in range(case.payload)}}
+    if case.device:
+        import cudf
+
+        return cudf.DataFrame(columns)
+    return pd.DataFrame(columns)
+
+
+def collection(client: Client, case: Case) -> Any:
+    """Return the persisted input, its blocks dealt out evenly over the workers."""
+    addresses = sorted(client.scheduler_info(n_workers=-1)["workers"])
+    made = [
+        client.submit(draw, i, case, workers=[addresses[i % len(addresses)]], pure=False, allow_other_workers=False)
+        for i in range(case.partitions)
+    ]
+    wait(made, timeout=TIMEOUT)
+    for future in made:
+        if future.status == "error":
+            future.result()
+    if case.is_frame:
+        import dask.dataframe as dd
+
+        meta = (
+            client.submit(draw, 0, replace(case, rows=0), pure=False).result()
+            if case.device
+            else draw(0, replace(case, rows=0))
+        )
+        return dd.from_delayed(made, meta=meta, verify_meta=False)
+    import dask.array as da
+
+    meta = draw(0, replace(case, rows=0))
+    blocks = [da.from_delayed(dask.delayed(f), (case.rows,), meta=meta, dtype=meta.dtype) for f in made]
+    return da.concatenate(blocks)
+
+
+def sorter(method: str, case: Case) -> Callable[[Any], Any]:
+    """Return what turns an input collection into a sorted one.
+
+    Raises
+    ------
+    OptionError
+        The method is unknown, or does not sort such blocks.
+    """
+    if method in ("pull", "graph"):
+        if case.is_frame:
+            return lambda c: dataframes.sort_values(c, "key", npartitions=case.parts, exchange=method)
+        sort = arrays.argsort if case.index else arrays.sort
+        return lambda c: sort(c, npartitions=case.parts, exchange=method)
+    if method not in METHODS:
+        raise OptionError(f"method {method!r} is unknown: use {', '.join(METHODS)}")
+    if not case.is_frame:
+        raise OptionError(
+            f"method {method!r} sorts dataframes: Dask has no sort for arrays; leave it out, or add --frame"
+        )
+    if method == "cudf-polars":
+        raise OptionError("cudf-polars runs on a cluster of its own: see measure_cudf_polars")
+    shuffle = {"shuffle_method": "tasks"} if method == "tasks" else {}
+    return lambda c: c.sort_values("key", npartitions=case.parts, **shuffle)
+
+
+def measure(
+    client: Client, case: Case, method: str, *, repeats: int = 7, warm_ups: int = 2, data: Any = None
+) -> Measured:
+    """Time one method on one case.
+
+    Parameters
+    ----------
+    client
+        Of the cluster.
+    case, method
+        What and how.
+    repeats, warm_ups
+        Timed runs, and runs before them.
+    data
+        The input, if it was made already.
+    """
+    sort = sorter(method, case)
+    data = collection(client, case) if data is None else data
+    times: list[float] = []
+    phases: dict[str, list[float]] = {}
+    gbs: list[float] = []
+    balance = None
+    for turn in range(warm_ups + repeats):
+        before = _pulled(client)
+        begun, clock = time.perf_counter(), time.time()
+        result = sort(data).persist()
+        done = wait(result, timeout=TIMEOUT)
+        took = (time.perf_counter() - begun) * 1e3
+        for future in done.done:
+            if future.status == "error":
+                future.result()
+        if turn >= warm_ups:
+            times.append(took)
+            for name, ms in _phases(client, clock).items():
+                phases.setdefault(name, []).append(ms)
+            nbytes, seconds = (b - a for a, b in zip(before, _pulled(client), strict=True))
+            if seconds:
+                gbs.append(nbytes / seconds / 1e9)
+        if turn == 0:
+            balance = _balance(client, result)
+        del result, done
+        _settle(client)
+    medians = {name: statistics.median(ms) for name, ms in phases.items()}
+    return Measured(case, method, times, medians, statistics.median(gbs) if gbs else None, balance)
+
+
+def dask_share(client: Client, case: Case, repeats: int = 15) -> float:
+    """Return the milliseconds of the same graph over a thousand rows a partition: hops, graph and messages alone."""
+    return measure(client, replace(case, rows=TINY), "pull", repeats=repeats).median
+
+
+def _balance(client: Client, result: Any) -> float:
+    from distributed import futures_of
+
+    sizes = client.gather(client.map(len, futures_of(result), pure=False))
+    return max(sizes) * len(sizes) / max(sum(sizes), 1)
+
+
+def _pulled(client: Client) -> tuple[float, float]:
+    """Bytes and seconds that all workers have pulled so far."""
+
+    def on_worker(dask_worker: Any) -> tuple[float, float]:
+        service = getattr(dask_worker, f"{NAME}_service", None)
+        return (service.reader.pulled, service.reader.seconds) if service is not None else (0, 0.0)
+
+    counts = list(client.run(on_worker).values())
+    return sum(n for n, _ in counts), sum(s for _, s in counts)
+
+
+def _phases(client: Client, since: float) -> dict[str, float]:
+    """Milliseconds from the first start to the last end of the tasks of each phase."""
+    spans: dict[str, list[float]] = {}
+    for record in client.get_task_stream(start=since):
+        name = str(record["key"])
+        phase = next((p for p in ("run", "tick", "cuts", "part") if f"sort-{p}" in name), "other")
+        for span in record["startstops"]:
+            if span["action"] == "compute" and span["start"] >= since:
+                known = spans.setdefault(phase, [span["start"], span["stop"]])
+                known[:] = min(known[0], span["start"]), max(known[1], span["stop"])
+    return {name: (stop - start) * 1e3 for name, (start, stop) in spans.items()}
+
+
+def _settle(client: Client) -> None:
+    """Let the cluster forget the last result before the next run."""
+    time.sleep(0.1)
+    client.run(lambda: None)
+
+
+@contextmanager
+def cluster(workers: int | None, device: bool, protocol: str | None) -> Iterator[Client]:
+    """Start a cluster of this machine: a process for each GPU, or for each core, with one thread each."""
+    options: dict[str, Any] = {"dashboard_address": ":0"}
+    if protocol is not None:
+        options["protocol"] = protocol
+    if workers is not None:
+        options["n_workers"] = workers
+    if device:
+        from dask_cuda import LocalCUDACluster as Local
+    else:
+        from distributed import LocalCluster as Local
+
+        options["threads_per_worker"] = 1
+    with Local(**options) as local, Client(local) as client:
+        # The task stream is only recorded from the moment when it is first asked for.
+        client.get_task_stream(count=1)
+        yield client
+
+
+def measure_cudf_polars(case: Case, folder: str, *, repeats: int = 7, warm_ups: int = 2) -> Measured:
+    """Time cudf-polars on the GPUs of this machine, resident in and out.
+
+    Parameters
+    ----------
+    case
+        Frames on GPUs.
+    folder
+        Where the input is written once, as Parquet: its engine reads files.
+    repeats, warm_ups
+        Timed runs, and runs before them.
+    """
+    import cupy
+    import polars as pl
+    from cudf_polars.engine.dask import DaskEngine
+
+    for i in range(case.partitions):
+        draw(i, case).to_parquet(f"{folder}/{i:05}.parquet", compression=None)
+    cupy.get_default_memory_pool().free_all_blocks()
+    times = []
+    with DaskEngine() as engine:
+        for turn in range(warm_ups + repeats):
+            # A result is consumed by its next use, so each run reads first, outside the time.
+            resident = pl.scan_parquet(f"{folder}/*.parquet").execute(engine=engine)
+            lazy = resident.lazy()
+            begun = time.perf_counter()
+            result = lazy.sort("key").execute(engine=engine)
+            took = (time.perf_counter() - begun) * 1e3
+            del result, lazy, resident
+            if turn >= warm_ups:
+                times.append(took)
+    return Measured(case, "cudf-polars", times)
+
+
+def evidence_rows() -> list[dict[str, Any]]:
+    """See `distsort.bench.cluster_evidence.evidence_rows`."""
+    from distsort.bench import cluster_evidence
+
+    return cluster_evidence.evidence_rows()
+
+
+def now() -> str:
+    """Return the time of a report."""
+    return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")

@@ -1,0 +1,205 @@
+"""`distsort bench cluster`: the command, its table, JSON and plot."""
+
+from __future__ import annotations
+
+import json
+import logging
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import click
+
+from distsort.errors import DistsortError
+
+
+def size(_: Any, __: Any, text: str) -> int:
+    """Read a number of rows: 20e6, 2**28, 1M."""
+    try:
+        if "**" in text:
+            base, _, power = text.partition("**")
+            return int(base) ** int(power)
+        return int(
+            float(text[:-1]) * {"k": 1e3, "m": 1e6, "g": 1e9}[text[-1].lower()] if text[-1].isalpha() else float(text)
+        )
+    except (ValueError, KeyError):
+        raise click.BadParameter(f"{text!r} is not a number of rows: write 20e6, 2**28 or 20M") from None
+
+
+def scaling_cases(base: Any, workers: int) -> list[tuple[str, Any]]:
+    """Return the cases of ``--scaling`` for one number of workers: strong keeps all rows, weak the rows of a worker."""
+    kinds = {
+        "u32 keys": replace(base, dtype="u4", payload=0, frame=False),
+        "u64 keys": replace(base, dtype="u8", payload=0, frame=False),
+        "u64 key + 8 bytes": replace(base, dtype="u8", payload=1),
+        "argsort": replace(base, dtype="u8", payload=0, frame=False, index=True),
+    }
+    made = []
+    for skew in ("uniform", "zipf", "constant"):
+        for name, case in kinds.items():
+            for how, rows in (("weak", case.rows), ("strong", case.rows // workers)):
+                made.append(
+                    (f"{how}, {name}, {skew}", replace(case, rows=rows, partitions=workers, parts=workers, skew=skew))
+                )
+    return made
+
+
+def table(found: list[dict[str, Any]]) -> Any:
+    """Return what is printed."""
+    from rich.table import Table
+
+    made = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
+    for name in ("case", "method"):
+        made.add_column(name)
+    for name in ("workers", "median ms", "Mrows/s", "max/mean", "GB/s pulled", "run", "cuts", "part"):
+        made.add_column(name, justify="right")
+    for row in found:
+        phases = row["phases"]
+        cells = [row["name"], row["method"], row["workers"], row["median_ms"], row["grows_per_s"] * 1e3, row["balance"]]
+        cells += [row["gbs"], *(phases.get(p) for p in ("run", "cuts", "part"))]
+        made.add_row(*("" if c is None else c if isinstance(c, str) else f"{c:,.4g}" for c in cells))
+    return made
+
+
+def plot(found: list[dict[str, Any]], file: Path) -> None:
+    """Draw the phases of every measurement as stacked bars."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    figure, axes = pyplot.subplots(figsize=(9, 1 + 0.4 * len(found)), layout="constrained")
+    labels = [f"{row['name']}, {row['method']} x{row['workers']}" for row in found]
+    left = [0.0] * len(found)
+    for phase in ("run", "tick", "cuts", "part", "other"):
+        width = [row["phases"].get(phase, 0.0) for row in found]
+        axes.barh(labels, width, left=left, label=phase)
+        left = [a + b for a, b in zip(left, width, strict=True)]
+    axes.plot([row["median_ms"] for row in found], labels, "k|", markersize=12, label="whole")
+    axes.invert_yaxis()
+    axes.set_xlabel("milliseconds")
+    axes.legend(fontsize="small")
+    figure.savefig(file, dpi=120)
+    pyplot.close(figure)
+
+
+@click.command("cluster")
+@click.option("--rows", default="1M", show_default=True, callback=size, help="Rows of one input partition.")
+@click.option("--partitions", default=2, show_default=True, type=click.IntRange(1), help="Of input and result.")
+@click.option("--dtype", default="i8", show_default=True, type=click.Choice(["i4", "i8", "u4", "u8", "f4", "f8"]))
+@click.option("--payload", default=0, show_default=True, type=click.IntRange(0), help="float64 columns beside the key.")
+@click.option("--frame", is_flag=True, help="Dataframes also without payload.")
+@click.option(
+    "--skew",
+    "skews",
+    multiple=True,
+    default=["uniform"],
+    type=click.Choice(["uniform", "zipf", "heavy", "constant", "sorted"]),
+    help="Repeatable.",
+)
+@click.option(
+    "--method",
+    "methods",
+    multiple=True,
+    default=["pull"],
+    show_default=True,
+    type=click.Choice(["pull", "graph", "default", "tasks", "cudf-polars"]),
+    help="Repeatable; all run on the same data.",
+)
+@click.option("--gpu", is_flag=True, help="Blocks in GPU memory, on one worker for each GPU.")
+@click.option("--workers", type=click.IntRange(1), help="Worker processes; one for each GPU or core if left out.")
+@click.option("--protocol", type=click.Choice(["tcp", "ucx"]), help="How workers talk; Dask's default if left out.")
+@click.option("--scaling", is_flag=True, help="Weak and strong scaling from one worker to all, over kinds and skews.")
+@click.option("--repeats", default=7, show_default=True, type=click.IntRange(1))
+@click.option("--json", "json_file", type=click.Path(dir_okay=False, path_type=Path), help="Write all numbers here.")
+@click.option("--plot", "plot_file", type=click.Path(dir_okay=False, path_type=Path), help="Draw the phases here.")
+def cluster(
+    rows: int,
+    partitions: int,
+    dtype: str,
+    payload: int,
+    frame: bool,
+    skews: tuple[str, ...],
+    methods: tuple[str, ...],
+    gpu: bool,
+    workers: int | None,
+    protocol: str | None,
+    scaling: bool,
+    repeats: int,
+    json_file: Path | None,
+    plot_file: Path | None,
+) -> None:
+    """Measure sorts on a cluster of this machine, beside those of its other libraries."""
+    from rich.console import Console
+
+    from distsort.bench import cluster as engine
+
+    base = engine.Case(rows, partitions, partitions, dtype, payload, frame=frame, device=gpu)
+    found: list[dict[str, Any]] = []
+
+    def keep(name: str, count: int, measured: Any) -> None:
+        found.append({"name": name, "workers": count, **measured.to_dict()})
+        click.echo(f"{name}: {measured.method} {measured.median:,.1f} ms", err=True)
+
+    # Dask's shuffle warns of each of its own starts and ends.
+    logging.getLogger("distributed.shuffle").setLevel(logging.ERROR)
+    try:
+        if scaling:
+            _scaling(engine, base, workers, gpu, protocol, repeats, keep)
+        else:
+            _side_by_side(engine, base, skews, methods, workers, gpu, protocol, repeats, keep)
+    except DistsortError as error:
+        raise click.ClickException(str(error)) from error
+    Console().print(table(found))
+    if json_file is not None:
+        json_file.write_text(json.dumps({"date": engine.now(), "rows": found}, indent=1))
+    if plot_file is not None:
+        plot(found, plot_file)
+
+
+def _side_by_side(
+    engine: Any,
+    base: Any,
+    skews: tuple[str, ...],
+    methods: tuple[str, ...],
+    workers: int | None,
+    gpu: bool,
+    protocol: str | None,
+    repeats: int,
+    keep: Any,
+) -> None:
+    import tempfile
+
+    with engine.cluster(workers, gpu, protocol) as client:
+        count = len(client.scheduler_info(n_workers=-1)["workers"])
+        for skew in skews:
+            case = replace(base, skew=skew)
+            for method in methods:
+                if method != "cudf-polars":
+                    engine.sorter(method, case)
+            data = engine.collection(client, case)
+            for method in methods:
+                if method != "cudf-polars":
+                    keep(skew, count, engine.measure(client, case, method, repeats=repeats, data=data))
+            del data
+    if "cudf-polars" in methods:
+        for skew in skews:
+            with tempfile.TemporaryDirectory() as folder:
+                keep(skew, count, engine.measure_cudf_polars(replace(base, skew=skew), folder, repeats=repeats))
+
+
+def _scaling(
+    engine: Any, base: Any, workers: int | None, gpu: bool, protocol: str | None, repeats: int, keep: Any
+) -> None:
+    import os
+
+    if workers is None and gpu:
+        import cupy
+
+        workers = int(cupy.cuda.runtime.getDeviceCount())
+    last = workers or os.cpu_count() or 1
+    counts = sorted({*(1 << k for k in range(last.bit_length()) if 1 << k <= last), last})
+    for count in counts:
+        with engine.cluster(count, gpu, protocol) as client:
+            for name, case in scaling_cases(base, count):
+                keep(name, count, engine.measure(client, case, "pull", repeats=repeats))

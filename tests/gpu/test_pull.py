@@ -1,0 +1,155 @@
+"""The pull exchange between GPUs: bits, every transport, a killed worker, nothing left over."""
+
+from __future__ import annotations
+
+import warnings
+
+import dask
+import numpy as np
+import pandas as pd
+import pytest
+
+pytestmark = [pytest.mark.multi_gpu, pytest.mark.slow, pytest.mark.timeout(240)]
+
+ROWS = 1_000_003
+
+
+def _gpus() -> int:
+    try:
+        import cupy
+
+        return int(cupy.cuda.runtime.getDeviceCount())
+    except Exception:
+        return 0
+
+
+if _gpus() < 2:
+    pytest.skip("needs two GPUs", allow_module_level=True)
+
+import dask.array as da  # noqa: E402
+import dask.dataframe as dd  # noqa: E402
+from distributed import Client  # noqa: E402
+
+import distsort  # noqa: E402
+from tests.cluster import kit  # noqa: E402
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _quiet():
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+
+
+@pytest.fixture(scope="module")
+def client():
+    from dask_cuda import LocalCUDACluster
+
+    with (
+        dask.config.set({"distributed.deploy.lost-worker-timeout": "1 hour"}),
+        LocalCUDACluster(n_workers=2, dashboard_address=":0") as cluster,
+        Client(cluster) as client,
+    ):
+        yield client
+
+
+def on_gpu(block):
+    import cupy
+
+    return cupy.asarray(block)
+
+
+def array(source, chunks):
+    import cupy
+
+    return da.from_array(source, chunks=chunks).map_blocks(on_gpu, dtype=source.dtype, meta=cupy.empty(0, source.dtype))
+
+
+def to_host(block):
+    return block.get() if hasattr(block, "get") else block
+
+
+def check(client, source, **options):
+    x = array(source, 130_000)
+    values = distsort.sort(x, exchange="pull", npartitions=5, **options)
+    index = distsort.argsort(x, exchange="pull", npartitions=3, **options)
+    values, index = dask.compute(
+        values.map_blocks(to_host, dtype=source.dtype, meta=np.empty(0, source.dtype)),
+        index.map_blocks(to_host, dtype=np.int64, meta=np.empty(0, np.int64)),
+    )
+    if not options.get("descending"):
+        assert (index == np.argsort(source, kind="stable")).all()
+    assert values.tobytes() == source[index].tobytes()
+    kit.assert_clean(client)
+
+
+@pytest.mark.parametrize("dtype", ["i8", "u4", "f4", "f8"])
+@pytest.mark.parametrize("descending", [False, True])
+def test_arrays(client, dtype, descending):
+    rng = np.random.default_rng(3)
+    source = rng.integers(0, 50_000, ROWS).astype(dtype)
+    if dtype[0] == "f":
+        source[::1001], source[1::997], source[2::991] = np.nan, -0.0, 0.0
+    check(client, source, descending=descending)
+
+
+def test_most_rows_are_one_value(client):
+    rng = np.random.default_rng(4)
+    check(client, np.where(rng.random(ROWS) < 0.9, 7, rng.integers(0, 100, ROWS)))
+
+
+def test_memory_came_over_ipc(client):
+    check(client, np.arange(ROWS)[::-1].copy())
+    maps = client.run(lambda dask_worker: len(dask_worker.distsort_service.devices._mappings))
+    assert all(maps.values()), maps
+
+
+def test_without_ipc_through_pinned_memory(client):
+    def refuse(dask_worker, on):
+        from distsort.backends import cupy_ipc
+
+        plain = getattr(cupy_ipc, "plain_export", cupy_ipc.export)
+        cupy_ipc.plain_export = plain
+        cupy_ipc.export = (lambda frames: None) if on else plain
+
+    client.run(refuse, on=True)
+    try:
+        check(client, np.random.default_rng(5).integers(0, 1 << 60, ROWS))
+    finally:
+        client.run(refuse, on=False)
+
+
+def test_pandas_rows_with_keys_on_the_gpu(client):
+    rng = np.random.default_rng(6)
+    source = pd.DataFrame({"k": rng.integers(0, 1000, ROWS), "v": np.arange(ROWS)})
+    frame = dd.from_pandas(source, npartitions=6, sort=False)
+    result = distsort.sort_values(frame, "k", backend="cupy", exchange="pull").compute()
+    pd.testing.assert_frame_equal(result, source.sort_values("k", kind="stable"))
+    kit.assert_clean(client)
+
+
+def test_cudf_frames(client):
+    cudf = pytest.importorskip("cudf")
+    rng = np.random.default_rng(8)
+    source = pd.DataFrame(
+        {"k": rng.integers(0, 1000, ROWS), "f": rng.random(ROWS), "s": [f"s{i % 71}" for i in range(ROWS)]}
+    )
+    frame = dd.from_pandas(source, npartitions=6, sort=False).map_partitions(cudf.from_pandas)
+    for by in ("k", ["s", "k"]):
+        result = distsort.sort_values(frame, by, exchange="pull", npartitions=4).map_partitions(lambda p: p.to_pandas())
+        expected = source.sort_values(by, kind="stable")
+        pd.testing.assert_frame_equal(result.compute(), expected, check_dtype=False)
+    kit.assert_clean(client)
+
+
+def test_a_killed_worker(client):
+    source = np.random.default_rng(9).integers(0, 1 << 60, ROWS)
+    x = array(source, 130_000)
+    kit.slow_down(client, "make_part", 0.5)
+    result = distsort.sort(x, exchange="pull").map_blocks(to_host, dtype=source.dtype, meta=np.empty(0, source.dtype))
+    result = result.persist()
+    kit.until(lambda: (ts := kit.barrier_of(client)) is not None and ts.state == "memory")
+    kit.kill(next(iter(kit.worker_pids(client).values())))
+    assert (kit.finish(result, 100) == np.sort(source)).all()
+    del result
+    kit.assert_clean(client)
