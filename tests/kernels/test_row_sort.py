@@ -74,3 +74,22 @@ def test_rows(kernels, schedules, flavour, dtype, threads, action):
             np.testing.assert_array_equal(columns, order)
 
     check()
+
+
+@pytest.mark.parametrize("word", [1, 2, 4, 8])
+@pytest.mark.parametrize("index", [False, True])
+@pytest.mark.parametrize("rows", [1, 128, 129, 10**6])
+def test_the_policy_gives_each_length_room(word, index, rows):
+    longest = 4096 if index and word == 8 else 8192
+    assert policy.row_shape(word, index, longest + 1, rows) is None
+    for n in [*range(300), 511, 512, 513, 2048, 2049, longest]:
+        shape = policy.row_shape(word, index, n, rows)
+        assert (shape.lanes or shape.threads) * shape.items >= n
+        if shape.lanes:
+            assert 32 % shape.lanes == 0
+            assert shape.shared == 0
+        else:
+            warps = shape.threads // 32
+            assert shape.threads == warps * 32 <= shape.most_threads
+            assert warps & (warps - 1) == 0
+            assert shape.shared <= 99 << 10  # what a block may have on every device from 8.0 on
