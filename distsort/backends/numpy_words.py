@@ -170,11 +170,11 @@ def _repaired(order: Index, word: UIntArray, shift: int, bits: int) -> Index:
     if not len(wrong):
         return order
     if len(wrong) * WRONG <= n:
-        window = ordered >> ordered.dtype.type(shift)
-        opens = np.flatnonzero(np.concatenate([[True], window[1:] != window[:-1]]))
-        group = np.unique(np.searchsorted(opens, wrong, side="right") - 1)
-        first = opens[group]
-        size = np.append(opens, n)[group + 1] - first
+        # Between windows the rows are in order, so a search for the edges of a window finds them.
+        below = ordered.dtype.type((1 << shift) - 1)
+        last = np.unique(ordered.take(wrong) | below)
+        first = np.searchsorted(ordered, last & ~below)
+        size = np.searchsorted(ordered, last, "right") - first
         total = int(size.sum())
         if total * REGROUPED <= n:
             at = np.repeat(first - np.concatenate([[0], np.cumsum(size)[:-1]]), size) + np.arange(total)

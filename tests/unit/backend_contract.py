@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import itertools
 
 import numpy as np
@@ -275,6 +276,21 @@ class BackendContract:
         big = np.array([1 + 3j, 2 + 2j, 3 + 1j], ">c16")
         assert self.sort(big).tolist() == [1 + 3j, 2 + 2j, 3 + 1j]
         assert self.sort(big).dtype == np.dtype(">c16")
+
+    @pytest.mark.skipif("descending" not in inspect.signature(np.sort).parameters, reason="came with NumPy 2.5")
+    @pytest.mark.parametrize("dtype", ["f4", "f8", "c16", "M8[s]", "i8", "u1"])
+    def test_descending_as_numpy(self, dtype):
+        rng = np.random.default_rng(4)
+        values = rng.integers(-3, 3, 500).astype(dtype)
+        if values.dtype.kind == "c":
+            parts = np.array([np.nan, -1.0, -0.0, 0.0, 2.0])
+            values = parts[rng.integers(0, 5, 500)] + 0j
+            values.imag = parts[rng.integers(0, 5, 500)]
+        elif values.dtype.kind in "fM":
+            values[::7] = np.array("NaT" if values.dtype.kind == "M" else np.nan, values.dtype)
+        expected = np.argsort(values, stable=True, descending=True)
+        assert np.array_equal(self.argsort([values], array_order(True)), expected)
+        assert bits_equal(self.sort(values, True), values[expected])
 
 
 def stable_argsort(values):
