@@ -120,9 +120,12 @@ class Bench:
 
     def production(self, keys: Any) -> Callable[[], Any]:
         """Return the sort that `distsort.sort` runs on a GPU chunk, without the wait for its end."""
-        from distsort.backends import cupy_radix
+        from distsort.backends import cupy_radix, cupy_rows
+        from distsort.backends.cupy import ROW_ALONE
         from distsort.kernels import policy
 
+        if keys.size <= ROW_ALONE:
+            return partial(cupy_rows.sort_rows, keys.reshape(1, -1))
         return partial(cupy_radix.sort_keys, keys, policy.codec(keys.dtype.kind, keys.dtype.itemsize))
 
     def beside(self, part: str, n: int, words: int = 1, **where: Any) -> None:
@@ -191,21 +194,20 @@ class Bench:
 
     def merge(self) -> None:
         """Measure the merge rungs, production and CUB on two sorted halves."""
-        from distsort.backends import cupy_ladder
-        from distsort.backends.cupy import CupyBackend
+        from distsort.backends import cupy_ladder, cupy_merge
 
-        n, backend = max(self.options.sizes), CupyBackend()
+        n = max(self.options.sizes)
         a, b = (self.cupy.sort(draw(n // 2, self.options.dtype, seed=seed)) for seed in (1, 2))
         if self.climbs:
             for name in cupy_ladder.MERGES:
                 self.row("merge", name, n, self.time(partial(cupy_ladder.merge, name, a, b)))
-        self.row("merge", "distsort", n, self.time(lambda: backend.merge([a, b], False)))
+        self.row("merge", "distsort", n, self.time(lambda: cupy_merge.merge([a, b])))
         cub = self.cub("merge", self.options.dtype, n, repeats=self.options.repeats)
         self.row("merge", "CUB DeviceMerge", n, cub)
 
     def small(self) -> None:
         """One block's worth of keys: networks against merge and radix sort."""
-        from distsort.backends import cupy_ladder, cupy_rows
+        from distsort.backends import cupy_ladder
 
         if not self.climbs:
             return
@@ -215,7 +217,6 @@ class Bench:
                 self.rung("small", f"network_{network}", keys)
             self.rung("small", "merge_sort", keys)
             self.rung("small", "radix_local_sort", keys, bits=4, coarsening=1)
-            self.row("small", "row sort", n, self.time(partial(cupy_rows.sort_rows, keys.reshape(1, n))))
             self.beside("small", n)
 
 
@@ -303,7 +304,7 @@ def claims(report: Report) -> list[dict[str, Any]]:
         (
             "in registers it beats itself in shared memory, 512 keys",
             best("small", "network_bitonic", n=512),
-            best("small", "row sort", n=512),
+            best("small", "distsort", n=512),
         ),
         (
             "transposition is for tiny inputs: the bitonic network beats it on 512 keys",
