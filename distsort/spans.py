@@ -66,17 +66,15 @@ def look(scheduler: Any, tag: str, began: float) -> list[dict[str, Any]]:
         seconds since `began`), busy (s, summed over tasks).
     """
     counts: dict[str, Count] = {}
-    extension = scheduler.extensions.get("spans")
-    for span in () if extension is None else extension.spans_search_by_tag.get(tag, ()):
-        for group in span.groups:
-            done, total, start, stop, busy = group_counts(group)
-            count = counts.setdefault(span.name[-1], Count())
-            count.done += done
-            count.total += total
-            count.busy += busy
-            if stop > 0:
-                count.start = start if count.start is None else min(count.start, start)
-                count.stop = max(count.stop, stop)
+    for phase, group in _groups(scheduler, tag):
+        done, total, start, stop, busy = group_counts(group)
+        count = counts.setdefault(phase, Count())
+        count.done += done
+        count.total += total
+        count.busy += busy
+        if stop > 0:
+            count.start = start if count.start is None else min(count.start, start)
+            count.stop = max(count.stop, stop)
     return [
         {
             "phase": phase,
@@ -91,6 +89,13 @@ def look(scheduler: Any, tag: str, began: float) -> list[dict[str, Any]]:
     ]
 
 
+def alive(scheduler: Any, tag: str) -> bool:
+    """Whether tasks below a tag are known still: those that were cancelled look as if they were done."""
+    return any(
+        count for _, group in _groups(scheduler, tag) for state, count in group.states.items() if state != "forgotten"
+    )
+
+
 def current(progress: Sequence[dict[str, Any]]) -> str:
     """Return the phase that a running job is in: the first that is not done.
 
@@ -102,6 +107,13 @@ def current(progress: Sequence[dict[str, Any]]) -> str:
     if not progress:
         return "scan"
     return next((str(p["phase"]) for p in progress if p["done"] < p["total"]), "publish")
+
+
+def _groups(scheduler: Any, tag: str) -> Iterator[tuple[str, Any]]:
+    extension = scheduler.extensions.get("spans")
+    for span in () if extension is None else extension.spans_search_by_tag.get(tag, ()):
+        for group in span.groups:
+            yield span.name[-1], group
 
 
 def _place(phase: str) -> int:

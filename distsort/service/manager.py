@@ -33,12 +33,15 @@ from distsort.io.storage import resolve
 from distsort.service.jobs import Book, Job, Limits, Spec, State
 from distsort.service.records import Records
 from distsort.service.roots import Roots
-from distsort.spans import current, look
+from distsort.spans import alive, current, look
 
 logger = logging.getLogger("distsort.service")
 
 TOPIC = "distsort"
 """Topic of Dask's event log that tells of every change of a job."""
+
+LOOK = 0.5
+"""Seconds between two looks at the progress of a job."""
 
 RUNNER = (sys.executable, "-m", "distsort.service.runner")
 SECRETS = ("DISTSORT_TOKEN",)
@@ -52,6 +55,7 @@ class Running:
     process: asyncio.subprocess.Process | None = None
     stopping: str | None = None
     lost: bool = False
+    progress: list[dict[str, Any]] = field(default_factory=list)
 
 
 @dataclass
@@ -182,15 +186,11 @@ class Manager:
             seen["ahead"] = self.book.ahead(job)
         if job.state is State.RUNNING:
             running = self._running[job.id]
-            seen["progress"] = self.progress(job)
+            seen["progress"] = self._look(job, running)
             seen["phase"] = "stopping" if running.stopping else current(seen["progress"])
         if job.started is not None:
             seen["seconds"] = round((job.finished or time()) - job.started, 3)
         return seen
-
-    def progress(self, job: Job) -> list[dict[str, Any]]:
-        """Return the phases of the running attempt of a job."""
-        return look(self.scheduler, _tag(job), job.started or 0.0)
 
     # One job
 
@@ -218,10 +218,9 @@ class Manager:
             said = {"ok": False, "reason": f"the service could not run it: {type(error).__name__}: {error}"}
         finally:
             del self._running[job.id]
-        progress = self.progress(job)
-        phase = current(progress)
+        progress, phase = running.progress, current(running.progress)
         if said["ok"]:
-            job = job.succeed(time(), said["result"], progress)
+            job = job.succeed(time(), said["result"], look(self.scheduler, _tag(job), job.started or 0.0))
         elif running.stopping and not running.lost:
             job = job.stop(time(), running.stopping, phase, progress)
         else:
@@ -232,6 +231,7 @@ class Manager:
     async def _attempt(self, job: Job, running: Running) -> dict[str, Any]:
         """Run the process of a job to its end; return its answer."""
         folder = self.records.folder(job.id)
+        running.progress = []
         self.records.forget_answer(job.id)
         orders = {
             "id": job.id,
@@ -260,7 +260,10 @@ class Manager:
             process.stdin.write(json.dumps(orders).encode() + b"\n")
             await process.stdin.drain()
         try:
-            code = await process.wait()
+            ended = asyncio.ensure_future(process.wait())
+            while not (await asyncio.wait({ended}, timeout=LOOK))[0]:
+                self._look(job, running)
+            code = ended.result()
         finally:
             running.process = None
             process.stdin.close()
@@ -269,6 +272,12 @@ class Manager:
             await asyncio.to_thread(_clean, job.spec.dst)
             said = {"ok": False, "reason": _death(code), "again": True}
         return said
+
+    def _look(self, job: Job, running: Running) -> list[dict[str, Any]]:
+        """Return the progress of a running job, and keep it: once its tasks are cancelled there is none to see."""
+        if not running.stopping and alive(self.scheduler, _tag(job)):
+            running.progress = look(self.scheduler, _tag(job), job.started or 0.0)
+        return running.progress
 
     def _end(self, running: Running, reason: str) -> None:
         """Ask a process to end, and see to it that it does."""

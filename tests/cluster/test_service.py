@@ -1,0 +1,256 @@
+"""The service on a real scheduler with two real workers."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import urllib.request
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from distsort.errors import ServiceError
+from tests.cluster.kit import slow_down
+from tests.cluster.service import PATIENCE, Cluster, free_ports, until, write_input
+
+pytestmark = pytest.mark.timeout(180)
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory):
+    return tmp_path_factory.mktemp("service")
+
+
+@pytest.fixture(scope="module")
+def rows(home):
+    return write_input(home / "data" / "in")
+
+
+@pytest.fixture(scope="module")
+def cluster(home, rows):
+    made = Cluster(home)
+    yield made
+    made.close()
+
+
+def get(cluster, path):
+    with urllib.request.urlopen(f"{cluster.url}{path}", timeout=PATIENCE) as answer:
+        return answer.read().decode()
+
+
+def start_slow(cluster, id, seconds=0.4):
+    """Start a job whose parts take their time, and wait until some of them, but not all, are there."""
+    with cluster.connect() as client:
+        slow_down(client, "make_part", seconds)
+    cluster.submit(id)
+
+    def in_exchange():
+        job = cluster.sort.status(id)
+        assert job["state"] in ("PENDING", "RUNNING"), job
+        merged = [phase for phase in job["progress"] if phase["phase"] == "merge"]
+        return job["state"] == "RUNNING" and merged and 0 < merged[0]["done"] < merged[0]["total"]
+
+    until(in_exchange, f"{id} moves rows")
+
+
+def test_submit_by_command_and_watch(cluster, rows):
+    done = cluster.cli("submit", "in", "-o", "by-cli", "-k", "k", "-k", "s", "--id", "by-cli", "--exchange", "pull")
+    assert done.returncode == 0, done.stderr + cluster.log("scheduler")
+    assert f"sorted {len(rows):,} rows by k asc nulls last, s asc nulls last" in done.stdout
+    shown = [line.split()[1:3] for line in done.stderr.splitlines()]
+    assert all(state in ("PENDING", "RUNNING") for state, _ in shown), done.stderr
+    assert "scan," in [phase for _, phase in shown]
+    cluster.check("by-cli", rows)
+    job = cluster.sort.status("by-cli")
+    assert job["result"]["balance"] == 1.0
+    assert {phase["phase"]: (phase["done"], phase["total"]) for phase in job["progress"]} == {
+        "sort": (8, 8),
+        "cuts": (9, 9),
+        "merge": (8, 8),
+        "write": (8, 8),
+    }
+    listed = cluster.cli("list", "--state", "SUCCEEDED")
+    assert "by-cli" in listed.stdout
+    logged = cluster.cli("logs", "by-cli", "-f")
+    assert "attempt 1" in logged.stdout
+    assert "checked  order, row count and checksum" in logged.stdout
+    again = cluster.cli(
+        "submit", "in", "-o", "by-cli", "-k", "k", "-k", "s", "--id", "by-cli", "--exchange", "pull", "--json"
+    )
+    assert json.loads(again.stdout) == job
+    shown = cluster.cli("status", "by-cli").stdout
+    assert "SUCCEEDED" in shown
+    assert "8 of      8 tasks" in shown
+
+
+def test_the_schedulers_own_routes_stay(cluster):
+    assert get(cluster, "/health") == "ok"
+    metrics = get(cluster, "/metrics")
+    assert "dask_scheduler_workers" in metrics
+    assert 'distsort_jobs{state="succeeded"}' in metrics
+    assert "<title>Sort jobs</title>" in get(cluster, "/distsort")
+    assert json.loads(get(cluster, "/distsort/v1/version"))["api"] == "v1"
+
+
+def test_errors_reach_the_command_line(cluster, monkeypatch):
+    wrong = cluster.cli("submit", "in", "-o", "wrong", "-k", "nosuch", "--id", "wrong")
+    assert wrong.returncode == 2
+    assert "FAILED in phase scan: key 'nosuch' is not a column" in wrong.stderr
+    outside = cluster.cli("submit", "/etc", "-o", "wrong", "-k", "k")
+    assert (outside.returncode, "outside the allowed roots" in outside.stderr) == (2, True)
+    monkeypatch.setattr(
+        cluster, "environment", lambda: {**Cluster.environment(cluster), "DISTSORT_TOKEN": "no-token-of-ours"}
+    )
+    strange = cluster.cli("stop", "wrong")
+    assert (strange.returncode, "token is missing or wrong" in strange.stderr) == (2, True)
+
+
+def test_a_link_out_of_the_roots(cluster, home):
+    (home / "data" / "links").mkdir()
+    (home / "data" / "links" / "secret.csv").symlink_to("/etc/passwd")
+    cluster.sort.submit(str(home / "data" / "links"), str(home / "data" / "linked"), "k", submission_id="linked")
+    job = cluster.sort.wait("linked", PATIENCE)
+    assert (job["state"], job["attempt"]) == ("FAILED", 1)
+    assert "leads outside the allowed roots" in job["reason"]
+    assert cluster.nothing_of("linked_")
+
+
+def test_events_spans_and_the_performance_report(cluster, rows):
+    cluster.submit("observed", performance_report=True)
+    assert cluster.sort.wait("observed", PATIENCE)["state"] == "SUCCEEDED"
+    with cluster.connect() as client:
+        events = [event for _, event in client.get_events("distsort") if event["job"] == "observed"]
+        spans = client.run_on_scheduler(
+            lambda dask_scheduler: sorted(
+                span.name for span in dask_scheduler.extensions["spans"].spans.values() if "observed" in span.name
+            )
+        )
+    assert [event["event"] for event in events] == ["queued", "running", "succeeded"]
+    assert events[-1]["rows"] == len(rows)
+    assert {name[-1] for name in spans if len(name) == 4} == {"sort", "cuts", "merge", "write"}
+    assert all(name[:2] == ("distsort", "observed") for name in spans if len(name) > 1)
+    assert "Dask Performance Report" in get(cluster, "/distsort/v1/jobs/observed/performance-report")
+
+
+def test_stop_in_mid_exchange(cluster):
+    start_slow(cluster, "stopped")
+    stopped = cluster.cli("stop", "stopped")
+    assert (stopped.returncode, stopped.stdout) == (0, "stopped STOPPED\n"), stopped.stderr
+    job = cluster.sort.status("stopped")
+    assert (job["reason"], job["phase"]) == ("stopped by a user", "merge")
+    assert cluster.nothing_of("stopped")
+    with cluster.connect() as client:
+        until(lambda: not client.run_on_scheduler(lambda dask_scheduler: dask_scheduler.tasks), "no task is left")
+        until(
+            lambda: not any(client.run(lambda dask_worker: len(dask_worker.distsort_service.store)).values()),
+            "no run is left",
+        )
+    assert cluster.nothing_of("stopped")
+
+
+def test_a_killed_worker(cluster, rows):
+    start_slow(cluster, "killed")
+    cluster.end(cluster.workers.pop(), signal.SIGKILL)
+    job = cluster.sort.wait("killed", PATIENCE)
+    assert (job["state"], job["attempt"]) == ("SUCCEEDED", 1), job
+    cluster.check("killed", rows)
+    cluster.workers.append(cluster.start_worker())
+    until(cluster.ready, "two workers again")
+
+
+def test_a_killed_job_process(cluster, rows):
+    start_slow(cluster, "shot", 0.2)
+    found = subprocess.run(
+        ["pgrep", "-P", str(cluster.scheduler.pid), "-f", "distsort.service.runner"], capture_output=True, text=True
+    )
+    subprocess.run(["kill", "-KILL", found.stdout.strip()], check=True)
+    job = cluster.sort.wait("shot", PATIENCE)
+    assert (job["state"], job["attempt"]) == ("SUCCEEDED", 2), job
+    cluster.check("shot", rows)
+    assert not list(cluster.data.glob(".shot*"))
+
+
+def test_a_scheduler_that_is_killed_with_200_jobs_in_its_queue(cluster, rows):
+    start_slow(cluster, "lost")
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(lambda i: cluster.submit(f"queued-{i:03d}"), range(200)))
+    assert cluster.sort.status("queued-199")["ahead"] == 199
+    cluster.end(cluster.scheduler, signal.SIGKILL)
+    for worker in cluster.workers:
+        worker.kill()
+        worker.wait(PATIENCE)
+    cluster.start()
+    job = cluster.sort.status("lost")
+    assert (job["state"], job["reason"]) == (
+        "FAILED",
+        "lost: the scheduler was restarted while the job ran; submit it again",
+    )
+    active = cluster.sort.list("PENDING", 1000) + cluster.sort.list("RUNNING", 1000)
+    kept = sorted(job["id"] for job in active + cluster.sort.list("SUCCEEDED", 1000) if job["id"].startswith("queued"))
+    assert kept == [f"queued-{i:03d}" for i in range(200)]
+    for i in range(2, 200):
+        cluster.sort.stop(f"queued-{i:03d}")
+    cluster.submit("lost")
+    for id in ("queued-000", "queued-001", "lost"):
+        assert cluster.sort.wait(id, PATIENCE)["state"] == "SUCCEEDED", cluster.sort.status(id)
+        cluster.check(id, rows)
+    assert cluster.sort.status("lost")["attempt"] == 2
+    assert not list(cluster.data.glob(".*"))
+
+
+def test_a_scheduler_that_is_shut_down(cluster):
+    start_slow(cluster, "down")
+    assert cluster.end(cluster.scheduler) == 0
+    record = json.loads((cluster.home / "jobs" / "down" / "job.json").read_text())
+    assert record["state"] == "FAILED"
+    assert record["reason"] == "lost: the scheduler was shut down while the job ran; submit it again"
+    assert cluster.nothing_of("down")
+    with pytest.raises(ServiceError, match="cannot be reached"):
+        cluster.sort.ready()
+
+
+def test_serve(home, rows, tmp_path):
+    """`distsort serve`: scheduler, service and workers by one command, ended by SIGTERM."""
+    port, http = free_ports(2)
+    lone = Cluster.__new__(Cluster)
+    lone.home, lone.data, lone.url, lone.settings = home, home / "data", f"http://127.0.0.1:{http}", {}
+    command = [sys.executable, "-m", "distsort.cli", "serve", "--port", str(port), "--http-port", str(http)]
+    options = ["--root", str(lone.data), "--directory", str(tmp_path / "jobs"), "--workers", "2"]
+    with (tmp_path / "log").open("wb") as log:
+        process = subprocess.Popen(
+            [*command, *options, "--conf", "files.in-process=1 kiB"], env=lone.environment(), stdout=log, stderr=log
+        )
+    try:
+        until(lambda: "scheduler  tcp://" in (tmp_path / "log").read_text(), "serve is up")
+        done = lone.cli("submit", "in", "-o", "served", "-k", "k", "-k", "s", "-q")
+        assert done.returncode == 0, done.stderr
+        lone.check("served", rows)
+        process.terminate()
+        assert process.wait(PATIENCE) == 0, (tmp_path / "log").read_text()
+    finally:
+        if process.poll() is None:
+            process.kill()
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ("service.token-file=/no/such", "token-file=/no/such: No such file"),
+        ("service.roots=[relative]", "root 'relative': it must be an absolute path or a URL"),
+        ("service.keep-for=much", "distsort.service.keep-for='much' is not a time"),
+    ],
+)
+def test_serve_refuses_wrong_settings(setting, message, tmp_path):
+    environment = {name: value for name, value in os.environ.items() if name != "DISTSORT_TOKEN"}
+    done = subprocess.run(
+        [sys.executable, "-m", "distsort.cli", "serve", "--directory", str(tmp_path), "--conf", setting],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+    )
+    assert done.returncode == 2
+    assert message in done.stderr
