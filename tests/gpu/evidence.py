@@ -196,10 +196,9 @@ def kernels(cub_path: str | None) -> list[dict[str, Any]]:
 
 def cluster() -> list[dict[str, Any]]:
     """Measure the rows of two GPUs."""
-    from distsort.bench import cluster as bench
+    from distsort.bench.cluster import evidence_rows
 
-    rows: list[dict[str, Any]] = bench.evidence()
-    return rows
+    return evidence_rows()
 
 
 def machine() -> dict[str, Any]:
