@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import os
-import shutil
 import sys
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -14,9 +12,13 @@ import dask
 
 from distsort import config
 from distsort.errors import OptionError
+from distsort.io.scratch import scratch_folder
 from distsort.io.source import Source
 from distsort.io.storage import Store
 from distsort.report import bytes_text
+
+# A terminal sends Ctrl-C to the workers too; it is the process that started them which ends them.
+_IGNORE_CTRL_C = "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)"
 
 
 @contextmanager
@@ -104,22 +106,24 @@ def connect(**where: str) -> Any:
 def _local_cluster(pieces: int) -> Iterator[Any]:
     from distributed import Client, LocalCluster
 
-    above = config.get("temporary-directory") or dask.config.get("temporary-directory", None)
-    folder = tempfile.mkdtemp(prefix="distsort-", dir=above)
-    try:
-        with (
-            dask.config.set({"temporary-directory": folder}),
-            LocalCluster(
-                n_workers=max(1, min(os.cpu_count() or 1, pieces)),
-                threads_per_worker=1,
-                local_directory=folder,
-                dashboard_address=":0",
-            ) as cluster,
-            Client(cluster, set_as_default=False) as client,
-        ):
-            yield client
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+    with (
+        scratch_folder(temporary_directory()) as folder,
+        dask.config.set({"temporary-directory": str(folder), "distributed.worker.preload": [_IGNORE_CTRL_C]}),
+        LocalCluster(
+            n_workers=max(1, min(os.cpu_count() or 1, pieces)),
+            threads_per_worker=1,
+            local_directory=str(folder),
+            dashboard_address=":0",
+        ) as cluster,
+        Client(cluster, set_as_default=False) as client,
+    ):
+        yield client
+
+
+def temporary_directory() -> str | None:
+    """Return the folder that is set for what spills; None for the system's."""
+    found = config.get("temporary-directory") or dask.config.get("temporary-directory", None)
+    return None if found is None else str(found)
 
 
 def cluster_text(client: Any) -> str:
