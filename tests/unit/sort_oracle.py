@@ -9,6 +9,7 @@ import math
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+import pyarrow.compute as pc
 from hypothesis import strategies as st
 
 UTC = datetime.UTC
@@ -231,7 +232,7 @@ CASES = {
     "arrow run ends": (
         _integers(8, True),
         True,
-        lambda v: pa.compute.run_end_encode(pa.array(v, pa.int8())),
+        lambda v: pc.run_end_encode(pa.array(v, pa.int8())),
     ),
     "arrow sliced string": (TEXT, True, _sliced(pa.string())),
     "arrow sliced int": (_integers(64, True), True, _sliced(pa.int64())),
