@@ -69,7 +69,12 @@ def cut(block: Block, start: int, stop: int) -> Block:
 def take_array(values: npt.NDArray[Any], index: Index) -> npt.NDArray[Any]:
     """Gather rows of a 1-D array into a new writable array; the fastest way for each dtype."""
     dtype = values.dtype
-    if len(index) < _ARROW_TAKES_FROM or not dtype.isnative or not values.flags.c_contiguous:
+    if (
+        len(index) < _ARROW_TAKES_FROM
+        or isinstance(values, np.ma.MaskedArray)
+        or not dtype.isnative
+        or not values.flags.c_contiguous
+    ):
         return values.take(index)
     if dtype.kind in "mM":
         return take_array(values.view(np.int64), index).view(dtype)
@@ -157,7 +162,7 @@ def concat(blocks: Sequence[Block], labels: bool = True) -> Block:
         return first
     kind = library(first)
     if kind in ("numpy", "cupy"):
-        return np.concatenate(blocks)
+        return _join_arrays(blocks)
     from dask.dataframe.dispatch import concat as concat_frames
 
     filled = [b for b in blocks if len(b)] or [first]
@@ -167,6 +172,11 @@ def concat(blocks: Sequence[Block], labels: bool = True) -> Block:
     if kind == "pandas":
         whole.attrs.update(first.attrs)
     return whole
+
+
+def _join_arrays(arrays: Sequence[Any]) -> Any:
+    masked = any(isinstance(a, np.ma.MaskedArray) for a in arrays)
+    return np.ma.concatenate(arrays) if masked else np.concatenate(arrays)
 
 
 def _agreed(frames: list[Block]) -> list[Block]:
@@ -205,7 +215,7 @@ def concat_columns(columns: Sequence[Column]) -> Column:
     if len(columns) == 1:
         return first
     if isinstance(first, np.ndarray) or library(first) == "cupy":
-        return np.concatenate(columns)
+        return _join_arrays(columns)
     if isinstance(first.dtype, pd.CategoricalDtype):
         _same_categories(columns)
     return concat([pd.Series(c) if isinstance(c, pd.Index) else c for c in columns])

@@ -303,6 +303,14 @@ def test_strings_and_objects():
     assert distsort.sort(da.from_array(fixed, chunks=2)).compute().tolist() == sorted(fixed.tolist())
 
 
+def test_masked_values_are_last_and_stay_masked():
+    values = np.ma.masked_array([5, 1, 4, 2, 3, 0], mask=[0, 1, 0, 0, 1, 0])
+    x = da.from_array(values, chunks=2, asarray=False)
+    for descending, want in ((False, [0, 2, 4, 5, None, None]), (True, [5, 4, 2, 0, None, None])):
+        assert distsort.sort(x, descending=descending).compute().tolist() == want
+    assert distsort.argsort(x).compute().tolist() == [5, 3, 2, 0, 1, 4]
+
+
 def test_merge_sorted():
     rng = np.random.default_rng(0)
     a, b = np.sort(rng.integers(0, 50, 300)), np.sort(rng.integers(0, 50, 211))
