@@ -38,18 +38,20 @@ def stable_order(row: np.ndarray, descending: bool) -> np.ndarray:
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("threads", [0, 64], ids=["by lanes", "by block"])
+@pytest.mark.parametrize("threads", [0, 64, 256], ids=["by lanes", "by block", "by a large block"])
 @pytest.mark.parametrize("action", ["sort", "argsort"])
 def test_rows(kernels, schedules, flavour, dtype, threads, action):
     if flavour == "tsan" and dtype not in ("f4", "u8"):
         pytest.skip("the kernels share memory in the same way for every dtype")
+    if threads == 256 and dtype not in ("f4", "u8"):
+        pytest.skip("more warps differ in the merge rounds only")
     lib = kernels("row_sort")
     itemsize = np.dtype(dtype).itemsize
-    edges = [1, 2, 8, 31, 32, 33, 255, 256]
+    edges, longest = [1, 2, 8, 31, 32, 33, 255, 256], max(256, 4 * threads)
 
     @given(
         rows=st.integers(1, 9 if threads == 0 else 2),
-        n=st.sampled_from(edges) | st.integers(1, 256),
+        n=st.sampled_from(edges) | st.integers(1, longest),
         seed=SEEDS,
         schedule=schedules,
         descending=st.booleans(),
