@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 RADIX = 256
 WARP = 32
-STATUS_WINDOW = 2  # unused status rows in front of the first tile (radix_onesweep.cu: WINDOW)
+STATUS_WINDOW = 4  # unused status rows in front of the first tile (radix_onesweep.cu: WINDOW)
 NARROW_LIMIT = 1 << 30  # 4-byte status words count below this
 
 
@@ -113,8 +113,11 @@ def radix_shape(capability: tuple[int, int], word: int, payload: int, n: int) ->
     return RadixShape(*chosen[1:])
 
 
-REPAIR_SHAPE = (1024, 16)  # threads, items of radix_repair
-REPAIR_BLOCKS = 2  # per multiprocessor; they take tiles in turn
+REPAIR_THREADS = 512  # of radix_repair
+FIND_THREADS = 1024  # of radix_find_specials, one block
+REPAIR_BLOCKS = 4  # per multiprocessor at most; their warps take pieces in turn
+PIECE_BYTES = 2048  # radix_job.cuh: Pieces
+
 FINISH_SHAPE = (256, 8)  # threads, items of radix_finish
 
 

@@ -11,13 +11,12 @@
 
 #include "radix_job.cuh"
 
-/// Replicated bins: COLUMNS copies of each in neighbouring banks, a lane's column is lane % COLUMNS. Grid-stride, 16
-/// bytes a load. The last block to finish scans the bins and writes the plan.
+/// A warp takes a piece of 2 KB at a time, 16 bytes a load. The last block to finish scans the bins and writes the plan.
 /// WATCH: note the special floats among keys that are sorted alone.
 template <u32 THREADS, u32 COLUMNS, class Src, class Key, bool UNIFY, bool SQUEEZE, bool WATCH>
 __global__ void __launch_bounds__(THREADS) radix_histogram(const __grid_constant__ Job job) {
-    constexpr u32 DIGITS = sizeof(Key), BINS = DIGITS * RADIX, GROUPS = THREADS / RADIX, IN_FLIGHT = 4;
-    constexpr u32 N = Vec16<Src>::N;
+    constexpr u32 DIGITS = sizeof(Key), BINS = DIGITS * RADIX, GROUPS = THREADS / RADIX;
+    constexpr u32 N = Vec16<Src>::N, IN_FLIGHT = Pieces<Src>::VECTORS;
     static_assert(THREADS % RADIX == 0);
     const u32 t = threadIdx.x, lane = t % WARP;
     Carve smem;
@@ -27,14 +26,18 @@ __global__ void __launch_bounds__(THREADS) radix_histogram(const __grid_constant
     for (u32 i = t; i < BINS * COLUMNS; i += THREADS) counters[i] = 0;
     block_sync();
 
-    u32 seen = 0;
     // byte addresses, so that one shift and one logic operation make each
     constexpr u32 STRIDE = COLUMNS == 32 ? 7 : COLUMNS == 16 ? 6 : COLUMNS == 8 ? 5 : 4;
     static_assert(COLUMNS * 4 == 1 << STRIDE);
     unsigned char* const bytes = reinterpret_cast<unsigned char*>(counters);
     const u32 column = lane % COLUMNS * 4;
+    u32 seen = 0, special = 0;
     auto count = [&](Src value) {
-        if constexpr (WATCH) seen |= special_float(value, job.codec);
+        if constexpr (WATCH)
+            if (const u32 found = special_float(value, job.codec)) {
+                seen |= found;
+                special += found <= SEEN_PLUS_ZERO ? 1u : 1u << 16;
+            }
         const Key key = key_of<Key, UNIFY, SQUEEZE>(value, job);
 #pragma unroll
         for (u32 d = 0; d < DIGITS; ++d) {
@@ -43,27 +46,32 @@ __global__ void __launch_bounds__(THREADS) radix_histogram(const __grid_constant
             red_add(reinterpret_cast<u32*>(bytes + (d << (8 + STRIDE)) + ((bin & 255u << STRIDE) | column)), 1u);
         }
     };
-    const Src* keys = static_cast<const Src*>(job.keys);
-    const u64 odd = (16 - (u64(keys) & 15)) / sizeof(Src) % N;  // values before the first 16-byte boundary
-    const u64 head = min(odd, job.n), vectors = (job.n - head) / N, tail = head + vectors * N;
-    const u64 me = u64(blockIdx.x) * THREADS + t, stride = u64(gridDim.x) * THREADS;
-    u64 v = me;
-    for (; v + (IN_FLIGHT - 1) * stride < vectors; v += IN_FLIGHT * stride) {
+    auto note = [&](u64 piece) {  // how many specials a piece holds, for the repair
+        if constexpr (WATCH) {
+            const u32 sum = reduce_add(special);
+            if (sum && lane == 0) job.specials[piece] = sum;
+            special = 0;
+        }
+    };
+    const Src* const keys = static_cast<const Src*>(job.keys);
+    const Pieces<Src> pieces(keys, job.n);
+    const u64 stride = u64(gridDim.x) * (THREADS / WARP);
+    for (u64 row = u64(blockIdx.x) * (THREADS / WARP) + t / WARP; row < pieces.whole; row += stride) {
+        const Src* const first = keys + pieces.start(row + 1) + lane * N;
         Vec16<Src> loaded[IN_FLIGHT];
 #pragma unroll
-        for (u32 k = 0; k < IN_FLIGHT; ++k) loaded[k] = load16(keys + head + (v + k * stride) * N);
+        for (u32 k = 0; k < IN_FLIGHT; ++k) loaded[k] = load16(first + k * WARP * N);
 #pragma unroll
         for (u32 k = 0; k < IN_FLIGHT; ++k)
 #pragma unroll
             for (u32 i = 0; i < N; ++i) count(loaded[k].v[i]);
+        note(row + 1);
     }
-    for (; v < vectors; v += stride) {
-        const Vec16<Src> loaded = load16(keys + head + v * N);
-#pragma unroll
-        for (u32 i = 0; i < N; ++i) count(loaded.v[i]);
+    if (blockIdx.x == 0 && t / WARP < 2) {  // what is left at both ends
+        const u64 piece = t < WARP ? 0 : pieces.whole + 1;
+        for (u64 i = pieces.start(piece) + lane; i < pieces.start(piece + 1); i += WARP) count(keys[i]);
+        note(piece);
     }
-    if (me < head) count(keys[me]);
-    if (me < job.n - tail) count(keys[tail + me]);
 
     seen = reduce_or(seen);
     if (seen && lane == 0) atomic_or(&job.control->seen, seen);

@@ -5,7 +5,7 @@
 #include "scan.cuh"
 
 constexpr u32 RADIX = 256;
-constexpr u32 WINDOW = 2;  // status rows read at once; so many unused rows stand in front of row 0
+constexpr u32 WINDOW = 4;  // most status rows read at once; so many unused rows stand in front of row 0
 
 /// What a sort carries besides keys.
 enum Mode : u32 {
@@ -43,14 +43,13 @@ struct ByteOf {
 struct Control {
     u32 ticket[8];         // next tile of each pass
     u32 histogram_ticket;  // blocks that have added their bins
-    u32 repair_ticket;
     u32 seen;              // special floats (keys.cuh)
     u32 active;            // passes to run
+    u32 failed;            // the finish met too much work and gave up: the output is not sorted
     u32 digit[8];          // digit of each pass
     u64 ones, zeros;       // bits that are 1, that are 0, in some code: varying bits are ones & zeros
     u64 work;              // steps of long walks in the finish
-    u64 start[2];          // where zeros and NaNs start in the output (radix_find_specials)
-    u32 failed, spare;     // the finish met too much work and gave up: the output is not sorted
+    u64 spare[3];
 };
 
 /// The bits of the code that take part, moved together: up to four stretches.
@@ -73,7 +72,7 @@ struct Job {
     void* out_values;    // values or positions
     Control* control;
     u64* bins;           // [digits][RADIX], zero before the histogram; then where each digit value starts
-    u64* specials;       // [2 x tiles of the repair], zero before it
+    u32* specials;       // zeros and NaNs of each piece (Pieces), zero at first; behind them u64[groups][2]
     void* status;        // Count[WINDOW + tiles][RADIX], zero before the first pass
     Codec codec;
     Squeeze squeeze;
@@ -119,4 +118,20 @@ struct Status {
     static constexpr Count VALUE = (Count(1) << SHIFT) - 1;
     static constexpr Count PARTIAL = Count(1) << SHIFT;
     DEVICE static Count inclusive(u32 pass) { return Count(2 + pass % 2) << SHIFT; }
+};
+
+/// How the histogram and the repair of floats divide the input: pieces of 2 KB that start at a 16-byte boundary, number 1
+/// to `whole`, with what is left before and after them as pieces 0 and whole + 1.
+template <class Src>
+struct Pieces {
+    static constexpr u32 VECTORS = 4, SIZE = VECTORS * WARP * Vec16<Src>::N, GROUP = WARP;
+    u64 n, head, whole;
+    DEVICE Pieces(const Src* keys, u64 n) : n(n) {
+        const u64 odd = (16 - (u64(keys) & 15)) / sizeof(Src) % Vec16<Src>::N;
+        head = min(odd, n);
+        whole = (n - head) / SIZE;
+    }
+    DEVICE u64 count() const { return whole + 2; }
+    DEVICE u64 groups() const { return (count() + GROUP - 1) / GROUP; }
+    DEVICE u64 start(u64 piece) const { return piece == 0 ? 0 : piece > whole + 1 ? n : head + (piece - 1) * SIZE; }
 };

@@ -25,106 +25,83 @@ DEVICE u64 lower_bound(const Job& job, Src code) {
     return low;
 }
 
-/// Finds where zeros and NaNs start in the output, one warp for each, when their order must be repaired.
-template <class Src>
-__global__ void radix_find_specials(const __grid_constant__ Job job) {
+/// One block. Finds where the zeros and the NaNs of each group of pieces go: where each kind starts in the output, plus
+/// those of the groups before. Two warps search, then all threads scan what the histogram noted, a group each at a time.
+template <u32 THREADS, class Src>
+__global__ void __launch_bounds__(THREADS) radix_find_specials(const __grid_constant__ Job job) {
     const u32 seen = job.control->seen;
     if (!mixed_zeros(seen) && !mixed_nans(seen)) return;
+    SHARED(u64, sums, THREADS / WARP);
+    SHARED(u64, next, 2);
+    const u32 t = threadIdx.x, warp = t / WARP;
     const Codec& c = job.codec;
-    const Src plus = encode(Src(0), c), minus = encode(Src(Src(1) << (8 * sizeof(Src) - 1)), c);
-    const u32 warp = threadIdx.x / WARP;
-    const u64 start = lower_bound<Src>(job, warp ? Src(Src(0) - Src(2 * c.lift)) : min(plus, minus));
-    if (threadIdx.x % WARP == 0) job.control->start[warp] = start;
-}
-
-/// Sum of the words before this one of a stride-2 array, by a whole warp, 128 words a step; see look_back.
-DEVICE u64 warp_look_back(const u64* words, u64 tile) {
-    using S = Status<u64>;
-    constexpr u32 STEPS = 4;
-    const u32 lane = threadIdx.x % WARP;
-    u64 sum = 0;
-    for (u64 end = tile;; end -= WARP * STEPS) {
-        u64 word[STEPS];
+    if (warp < 2) {
+        const Src plus = encode(Src(0), c), minus = encode(Src(Src(1) << (8 * sizeof(Src) - 1)), c);
+        const u64 start = lower_bound<Src>(job, warp ? Src(Src(0) - Src(2 * c.lift)) : min(plus, minus));
+        if (t % WARP == 0) next[warp] = start;
+    }
+    block_sync();
+    const Pieces<Src> pieces(static_cast<const Src*>(job.keys), job.n);
+    u64* const starts = reinterpret_cast<u64*>(job.specials + pieces.groups() * WARP);
+    for (u64 first = 0; first < pieces.groups(); first += THREADS) {
+        const u64 group = first + t;
+        u64 both[2] = {0, 0};
+        if (group < pieces.groups())
+            for (u32 p = 0; p < WARP; p += 4) {
+                const Vec16<u32> four = load16(job.specials + group * WARP + p);
 #pragma unroll
-        for (u32 k = 0; k < STEPS; ++k)
-            word[k] = lane + k * WARP < end ? ld_relaxed(words + 2 * (end - 1 - lane - k * WARP)) : S::PARTIAL;
-#pragma unroll
-        for (u32 k = 0; k < STEPS; ++k) {
-            while (warp_any(!(word[k] & ~S::VALUE)))
-                word[k] = lane + k * WARP < end ? ld_relaxed(words + 2 * (end - 1 - lane - k * WARP)) : S::PARTIAL;
-            const u32 whole = warp_ballot((word[k] & ~S::VALUE) != S::PARTIAL), last = whole & (0u - whole);  // lowest bit
-            u64 part = !whole || (1u << lane) <= last ? word[k] & S::VALUE : 0;
-#pragma unroll
-            for (u32 x = WARP / 2; x > 0; x /= 2) part += shfl_xor(part, x);
-            sum += part;
-            if (whole) return sum;
+                for (u32 k = 0; k < 4; ++k) {
+                    both[0] += four.v[k] & 0xffffu;
+                    both[1] += four.v[k] >> 16;
+                }
+            }
+        for (u32 kind = 0; kind < 2; ++kind) {
+            const u64 before = group_exclusive_scan(both[kind], sums, THREADS, 1);
+            if (group < pieces.groups()) starts[2 * group + kind] = next[kind] + before;
+            block_sync();
+            if (t == THREADS - 1) next[kind] += before + both[kind];
         }
+        block_sync();
     }
 }
 
 /// After a sort of float keys alone: writes the zeros and the NaNs of the input, in input order, over those of the
-/// output. Each of both stands in one stretch there (keys.cuh), so only the order inside was wrong. One read of the input;
-/// where a tile's share of a stretch starts, it learns by looking back: warp 0 for zeros, warp 1 for NaNs.
-template <u32 THREADS, u32 ITEMS, class Src>
+/// output. Each warp takes a piece at a time and skips those that hold none, unread.
+template <u32 THREADS, class Src>
 __global__ void __launch_bounds__(THREADS) radix_repair(const __grid_constant__ Job job) {
-    constexpr u32 TILE = THREADS * ITEMS, WARPS = THREADS / WARP;
-    using S = Status<u64>;
+    constexpr u32 IN_FLIGHT = 8, WARPS = THREADS / WARP;
     const u32 seen = job.control->seen;
     if (!mixed_zeros(seen) && !mixed_nans(seen)) return;
-    SHARED1(u32, ticket);
-    SHARED(u32, count, 2 * WARPS);
-    SHARED(u64, first, 2);
-    const u32 t = threadIdx.x, lane = t % WARP, warp = t / WARP, below = (1u << lane) - 1;
+    const u32 lane = threadIdx.x % WARP, below = (1u << lane) - 1;
     const Codec& c = job.codec;
     const Src* const keys = static_cast<const Src*>(job.keys);
     Src* const out = static_cast<Src*>(job.out_keys);
-    const u64 tiles = (job.n + TILE - 1) / TILE;
-    for (;;) {
-        block_sync();
-        if (t == 0) ticket = atomic_add(&job.control->repair_ticket, 1u);
-        block_sync();
-        const u64 tile = ticket, own = tile * TILE + warp * WARP * ITEMS + lane;
-        if (tile >= tiles) return;
-        Src key[ITEMS];
+    const Pieces<Src> pieces(keys, job.n);
+    const u64* const starts = reinterpret_cast<const u64*>(job.specials + pieces.groups() * WARP);
+    const u64 stride = u64(gridDim.x) * WARPS;
+    for (u64 piece = u64(blockIdx.x) * WARPS + threadIdx.x / WARP; piece < pieces.count(); piece += stride) {
+        const u64 group = piece / WARP;
+        const u32 number = u32(piece % WARP), counts = job.specials[group * WARP + lane];
+        const u32 before = shfl(warp_inclusive_scan(counts) - counts, number);  // both kinds at once: at most 2^15 each
+        if (!shfl(counts, number)) continue;
+        u64 zero = starts[2 * group] + (before & 0xffffu), nan = starts[2 * group + 1] + (before >> 16);
+        const u64 end = pieces.start(piece + 1);
+        for (u64 first = pieces.start(piece); first < end; first += IN_FLIGHT * WARP) {
+            Src key[IN_FLIGHT];
 #pragma unroll
-        for (u32 i = 0; i < ITEMS; ++i) key[i] = own + i * WARP < job.n ? keys[own + i * WARP] : Src(1);  // 1 is neither
-        u32 zeros = 0, nans = 0;
-#pragma unroll
-        for (u32 i = 0; i < ITEMS; ++i) {
-            zeros += popc(warp_ballot(magnitude(key[i]) == 0));
-            nans += popc(warp_ballot(magnitude(key[i]) > Src(c.infinity)));
-        }
-        if (lane == 0) {
-            count[warp] = zeros;
-            count[WARPS + warp] = nans;
-        }
-        block_sync();
-        if (warp < 2) {
-            u32 sum = 0;
-            for (u32 w = 0; w < WARPS; ++w) sum += count[warp * WARPS + w];
-            u64* const word = job.specials + 2 * tile + warp;
-            if (tile && lane == 0) st_relaxed(word, S::PARTIAL | sum);
-            const u64 before = tile ? warp_look_back(job.specials + warp, tile) : job.control->start[warp];
-            if (lane == 0) {
-                st_relaxed(word, S::inclusive(0) | (before + sum));
-                first[warp] = before;
+            for (u32 k = 0; k < IN_FLIGHT; ++k) {
+                const u64 at = first + k * WARP + lane;
+                key[k] = at < end ? keys[at] : Src(1);  // 1 is neither
             }
-        }
-        block_sync();
-        if (!zeros && !nans) continue;
-        u64 zero = first[0], nan = first[1];
-        for (u32 w = 0; w < warp; ++w) {
-            zero += count[w];
-            nan += count[WARPS + w];
-        }
 #pragma unroll
-        for (u32 i = 0; i < ITEMS; ++i) {
-            const bool is_zero = magnitude(key[i]) == 0, is_nan = magnitude(key[i]) > Src(c.infinity);
-            const u32 all_zeros = warp_ballot(is_zero), all_nans = warp_ballot(is_nan);
-            if (is_zero) out[zero + popc(all_zeros & below)] = key[i];
-            if (is_nan) out[nan + popc(all_nans & below)] = key[i];
-            zero += popc(all_zeros);
-            nan += popc(all_nans);
+            for (u32 k = 0; k < IN_FLIGHT; ++k) {
+                const bool is_zero = magnitude(key[k]) == 0, is_nan = magnitude(key[k]) > Src(c.infinity);
+                const u32 zeros = warp_ballot(is_zero), nans = warp_ballot(is_nan);
+                if (is_zero) out[zero + popc(zeros & below)] = key[k];
+                if (is_nan) out[nan + popc(nans & below)] = key[k];
+                zero += popc(zeros);
+                nan += popc(nans);
+            }
         }
     }
 }

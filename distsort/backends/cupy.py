@@ -11,6 +11,7 @@ process may read it.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -19,8 +20,9 @@ import numpy as np
 import numpy.typing as npt
 
 from distsort import blocks
-from distsort.backends import cupy_radix, cupy_rows
+from distsort.backends import cupy_merge, cupy_radix, cupy_rows
 from distsort.backends.cupy_keys import Coded, device_columns, is_on_device
+from distsort.backends.cupy_radix import cascade
 from distsort.kernels import policy
 from distsort.order import Order, array_order
 
@@ -40,8 +42,6 @@ class CupyBackend:
         self, columns: Sequence[Any], bounds: Sequence[int] | npt.NDArray[np.integer[Any]], order: Order
     ) -> Any:
         """See `Backend`; positions are int64, on the side where the columns are."""
-        from distsort.backends import cupy_merge
-
         coded = device_columns(columns, order)
         return _beside(columns, cupy_merge.merge_order(coded, np.asarray(bounds, np.int64)))
 
@@ -51,12 +51,12 @@ class CupyBackend:
             return blocks.take(values, self.argsort((values,), array_order(descending)))
         flat = cupy.ascontiguousarray(values)
         kind, size = flat.dtype.kind, flat.dtype.itemsize
+        if 0 < flat.size <= ROW_ALONE and cupy_rows.fits(flat.dtype, flat.size, index=False):
+            return _synchronised(cupy_rows.sort_rows(flat[None], descending)[0])
         return _synchronised(cupy_radix.sort_keys(flat, policy.codec(kind, size, descending)))
 
     def merge(self, runs: Sequence[Array], descending: bool) -> Array:
         """See `Backend`."""
-        from distsort.backends import cupy_merge
-
         if is_on_device(runs[0]) and runs[0].dtype.kind in "buif":
             return _synchronised(cupy_merge.merge([cupy.ascontiguousarray(run) for run in runs], descending))
         whole = blocks.concat(list(runs))
@@ -91,29 +91,10 @@ class CupyBackend:
         return _beside((values,), order)
 
 
+# Up to so many values one block is the fastest sort.
+ROW_ALONE = 4096
 # So few long lines are sorted one after the other.
 LINES_ALONE = 16
-
-
-def cascade(words: Sequence[Coded], n: int) -> Any:
-    """Return the stable order of rows by several words, the most significant first.
-
-    The least significant word is sorted first; each further sort is stable, so it keeps what the ones before it made of
-    its ties. (Programming Massively Parallel Processors, 4th ed., ch. 13; Knuth, vol. 3, 5.2.5.)
-
-    Returns
-    -------
-    index
-        cupy int64, shape (n,).
-    """
-    long = n > 1 << 32
-    order = None
-    for i in range(len(words) - 1, -1, -1):
-        word = words[i]
-        if order is not None and long:
-            order = order.view(np.uint64)
-        order = cupy_radix.argsort_keys(word.values, word.codec, order, 4 if i and not long else 8)
-    return cupy.arange(n, dtype=np.int64) if order is None else order
 
 
 def _synchronised(result: Any) -> Any:
@@ -130,8 +111,6 @@ def _beside(columns: Sequence[Any], index: Any) -> Any:
 
 def warm_up() -> float:
     """Compile and load the kernels of the common sorts on the current device; return the seconds it took."""
-    import time
-
     start = time.perf_counter()
     for name in ("i4", "i8", "f4", "f8"):
         kind, size = name[0], int(name[1])

@@ -22,16 +22,14 @@ CONTROL = np.dtype(
     [
         ("ticket", "u4", 8),
         ("histogram_ticket", "u4"),
-        ("repair_ticket", "u4"),
         ("seen", "u4"),
         ("active", "u4"),
+        ("failed", "u4"),
         ("digit", "u4", 8),
         ("ones", "u8"),
         ("zeros", "u8"),
         ("work", "u8"),
-        ("start", "u8", 2),
-        ("failed", "u4"),
-        ("spare", "u4"),
+        ("spare", "u8", 3),
         ("ties", "u4", 8),  # radix_sample_ties; the kernels' struct ends before
     ]
 )
@@ -101,10 +99,8 @@ def _family(
         head + tail % "false",
     ]
     if method.watch:
-        names += [
-            f"radix_find_specials<{source}>",
-            "radix_repair<{}, {}, {}>".format(*policy.REPAIR_SHAPE, source),
-        ]
+        names.append(f"radix_find_specials<{policy.FIND_THREADS}, {source}>")
+        names.append(f"radix_repair<{policy.REPAIR_THREADS}, {source}>")
     loaded = kernels(FILE, tuple(names))
     return Family(
         shape,
@@ -155,8 +151,9 @@ class Sorter:
         self.tiles = -(-self.n // self.family.shape.tile)
         self._bins = CONTROL_BYTES
         self._specials = self._bins + 8 * policy.RADIX * 8
-        repaired = policy.REPAIR_SHAPE[0] * policy.REPAIR_SHAPE[1]
-        self._status = self._specials + (16 * -(-self.n // repaired) if method.watch else 0)
+        # for each group of 32 pieces 32 counts and two positions; a multiple of 16
+        specials = -(-self._pieces() // policy.WARP) * (policy.WARP * 4 + 16) if method.watch else 0
+        self._status = self._specials + specials
         rows = (policy.STATUS_WINDOW + self.tiles) * policy.RADIX
         self.workspace = cupy.zeros(self._status + rows * self.family.status, np.uint8)
 
@@ -215,10 +212,14 @@ class Sorter:
         if self.family.repair:
             find, repair = self.family.repair
             _, multiprocessors = device(cupy.cuda.runtime.getDevice())
-            threads, items = policy.REPAIR_SHAPE
             job = self.job()
-            find(1, 2 * policy.WARP, (job,))
-            repair(min(policy.REPAIR_BLOCKS * multiprocessors, -(-self.n // (threads * items))), threads, (job,))
+            find(1, policy.FIND_THREADS, (job,))
+            warps = -(-self._pieces() // (policy.REPAIR_THREADS // policy.WARP))
+            repair(min(policy.REPAIR_BLOCKS * multiprocessors, warps), policy.REPAIR_THREADS, (job,))
+
+    def _pieces(self) -> int:
+        """Most pieces that the histogram and the repair divide the input into."""
+        return self.n * self.method.source // policy.PIECE_BYTES + 2
 
     def control(self) -> Any:
         """Read the plan and the sample's ties: waits for the device."""

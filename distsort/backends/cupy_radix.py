@@ -17,12 +17,14 @@ of keys up to 4 bytes 16; positions of 8-byte keys 24.
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import cupy
 import numpy as np
 
+from distsort.backends.cupy_keys import Coded
 from distsort.backends.cupy_launch import FINISH_FILE, TIES, UNSIGNED, Method, Sorter
 from distsort.backends.cupy_small import sort_small
 from distsort.errors import SortMemoryError
@@ -147,6 +149,27 @@ def _lay_out(sorter: Sorter, rooms: tuple[Any, Any]) -> None:
         sorter.words = (cupy.empty(n, f"u{method.word}"), cupy.empty(n, f"u{method.word}"))
         sorter.payload = rooms
     sorter.out_values = rooms[0]
+
+
+def cascade(words: Sequence[Coded], n: int) -> Any:
+    """Return the stable order of rows by several words, the most significant first.
+
+    The least significant word is sorted first; each further sort is stable, so it keeps what the ones before it made of
+    its ties. (Programming Massively Parallel Processors, 4th ed., ch. 13; Knuth, vol. 3, 5.2.5.)
+
+    Returns
+    -------
+    index
+        cupy int64, shape (n,).
+    """
+    long = n > 1 << 32
+    order = None
+    for i in range(len(words) - 1, -1, -1):
+        word = words[i]
+        if order is not None and long:
+            order = order.view(np.uint64)
+        order = argsort_keys(word.values, word.codec, order, 4 if i and not long else 8)
+    return cupy.arange(n, dtype=np.int64) if order is None else order
 
 
 @_guarded

@@ -7,7 +7,7 @@
 
 namespace {
 
-constexpr u32 THREADS = 256, ITEMS = 4, TILE = THREADS * ITEMS, REPAIR_THREADS = 128, REPAIR_ITEMS = 2;
+constexpr u32 THREADS = 256, ITEMS = 4, TILE = THREADS * ITEMS, REPAIR_THREADS = 128;
 
 u32 aligned(u64 n) { return u32((n + 15) / 16 * 16); }
 
@@ -26,13 +26,13 @@ void sort(Job job) {
     const u32 tiles = u32((n + TILE - 1) / TILE), grid = 3;
     Control control = {};
     constexpr bool WATCH = MODE == KEYS && sizeof(Src) > 1;
-    std::vector<u64> bins(sizeof(Key) * RADIX), specials(2 * (n / (REPAIR_THREADS * REPAIR_ITEMS) + 1));
+    std::vector<u64> bins(sizeof(Key) * RADIX), specials((n * sizeof(Src) / 2048 / WARP + 2) * (WARP / 2 + 2));
     std::vector<Count> status(u64(WINDOW + tiles) * RADIX);
     std::vector<Word> words[2] = {std::vector<Word>(n), std::vector<Word>(n)};
     std::vector<Val> payload[2] = {std::vector<Val>(n), std::vector<Val>(n)};
     job.control = &control;
     job.bins = bins.data();
-    job.specials = specials.data();
+    job.specials = reinterpret_cast<u32*>(specials.data());
     job.status = status.data();
     for (int b = 0; b < 2; ++b) {
         job.words[b] = words[b].data();
@@ -48,8 +48,8 @@ void sort(Job job) {
     }
     if constexpr (WATCH) {
         if (!job.codec.infinity) control.seen = 0;  // integers: the launcher counts without WATCH
-        emu::launch(radix_find_specials<Src>, 1, 64, 0, job);
-        emu::launch(radix_repair<REPAIR_THREADS, REPAIR_ITEMS, Src>, grid, REPAIR_THREADS, 0, job);
+        emu::launch(radix_find_specials<REPAIR_THREADS, Src>, 1, REPAIR_THREADS, 0, job);
+        emu::launch(radix_repair<REPAIR_THREADS, Src>, grid, REPAIR_THREADS, 0, job);
     }
 }
 
