@@ -15,7 +15,6 @@ import platform
 import time
 import uuid
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from typing import Any
 
 import dask
@@ -173,8 +172,7 @@ def _compute(
     from distsort.dataframes import sort_values
 
     parts = npartitions or max(len(source.pieces), -(-source.nbytes // config.get_bytes("files.part-size")))
-    read, write = make_tasks(source, order, columns, stage.store, stage.folder)
-    write = replace(write, parts=parts)
+    read, write = make_tasks(source, order, columns, stage.store, stage.folder, parts)
     # Columns travel as they are: Dask must not turn them into its own strings.
     with dask.config.set({"dataframe.convert-string": False}):
         frame = dd.from_map(

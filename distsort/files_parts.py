@@ -10,9 +10,8 @@ from __future__ import annotations
 import json
 import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
-from itertools import takewhile
 from typing import Any
 
 import numpy as np
@@ -23,7 +22,7 @@ from distsort import blocks, keys
 from distsort.errors import ValidationError
 from distsort.io.checksum import table_checksum
 from distsort.io.commit import explain, part_name
-from distsort.io.parquet import write_part
+from distsort.io.sink import Sink, before, keys_with_nan, write_part
 from distsort.io.source import Source, to_frame, to_table
 from distsort.io.storage import Store
 from distsort.order import Order
@@ -108,23 +107,43 @@ class WritePart:
     ----------
     order
         What the parts are sorted by.
-    claimed
-        The first keys of it, which Parquet can name: those whose values, not categories, are in order.
+    ranked
+        The keys that are ordered by category, which no format can say of a file.
     written
         The columns to write.
+    sink
+        The format.
     store, folder, parts
         Where, and how many parts there will be.
     """
 
     order: Order
-    claimed: Order
+    ranked: frozenset[str]
     written: pa.Schema
+    sink: Sink
     store: Store
     folder: str
     parts: int
 
     def __call__(self, frame: pd.DataFrame, number: int) -> Written:
-        """Write part `number`.
+        """Write part `number`, which is one frame."""
+        floats = [f for f in self.written if pa.types.is_floating(f.type) and f.name in self.order_names]
+        nan = keys_with_nan(to_table(frame, pa.schema(floats)), self.order)
+        return self.stream([frame], len(frame), number, nan)
+
+    def stream(self, frames: Iterable[pd.DataFrame], rows: int, number: int, nan: set[str]) -> Written:
+        """Write part `number`, whose rows come frame after frame.
+
+        Parameters
+        ----------
+        frames
+            The rows, in order.
+        rows
+            How many there are in all.
+        number
+            Of the part.
+        nan
+            Keys in which a NaN may stand.
 
         Raises
         ------
@@ -133,30 +152,61 @@ class WritePart:
         OutputError
             The file system refused.
         """
-        name = part_name(number, self.parts, ".parquet")
-        fault = first_fault(frame, self.order)
-        if fault is not None:
-            raise ValidationError(f"{name}: row {fault} is out of order by {self.order}; nothing was published")
-        table = to_table(frame, self.written)
-        tally = Tally(table.num_rows, table.nbytes, table_checksum(table))
+        name = part_name(number, self.parts, self.sink.suffix)
+        seen = Seen(self.order, name)
+        claimed = before(self.order, nan | self.ranked)
+        tables = (seen.look(frame, to_table(frame, self.written)) for frame in frames)
+        path = f"{self.folder}/{name}"
         try:
-            stored = write_part(self.store, f"{self.folder}/{name}", table, self.claimed)
+            stored = write_part(self.store, path, self.sink, self.written, tables, rows, claimed)
         except OSError as error:
             raise explain(self.store.url(self.folder), error) from error
-        return Written(name, tally, stored, end_keys(frame, self.order))
+        return Written(name, seen.tally, stored, seen.ends)
+
+    @property
+    def order_names(self) -> set[str]:
+        """The names of the keys."""
+        return {str(key.name) for key in self.order.keys}
+
+
+class Seen:
+    """Checks the frames of one part as they go by."""
+
+    def __init__(self, order: Order, name: str) -> None:
+        self.order = order
+        self.name = name
+        self.tally = Tally()
+        self.ends = pd.DataFrame()
+
+    def look(self, frame: pd.DataFrame, table: pa.Table) -> pa.Table:
+        """Check that a frame is in order and follows the one before it; return its table."""
+        fault = first_fault(frame, self.order)
+        if fault is not None:
+            row = self.tally.rows + fault
+            raise ValidationError(f"{self.name}: row {row} is out of order by {self.order}; nothing was published")
+        ends = end_keys(frame, self.order)
+        if len(self.ends) and len(ends):
+            both = pd.concat([self.ends, ends], ignore_index=True)
+            if first_fault(both, self.order) is not None:
+                row = self.tally.rows
+                raise ValidationError(f"{self.name}: row {row} is out of order by {self.order}; nothing was published")
+            ends = both.iloc[[0, -1]].reset_index(drop=True)
+        if len(ends) or not self.tally.rows:
+            self.ends = ends
+        self.tally += Tally(table.num_rows, table.nbytes, table_checksum(table))
+        return table
 
 
 def make_tasks(
-    source: Source, order: Order, columns: Sequence[str] | None, store: Store, folder: str
+    source: Source, order: Order, columns: Sequence[str] | None, store: Store, folder: str, parts: int
 ) -> tuple[ReadPiece, WritePart]:
-    """Return the two ends of a sort; the part count is filled in by `dataclasses.replace`."""
+    """Return the two ends of a sort."""
     written = source.written
     if columns is not None:
         written = pa.schema([written.field(name) for name in columns], metadata=written.metadata)
-    claimed = Order(tuple(takewhile(lambda key: key.name not in source.categories, order.keys)))
     return (
         ReadPiece(source.reader, written, store, folder),
-        WritePart(order, claimed, written, store, folder, 1),
+        WritePart(order, frozenset(source.categories), written, source.sink, store, folder, parts),
     )
 
 

@@ -34,6 +34,7 @@ from pyarrow import csv as pa_csv
 
 from distsort import config
 from distsort.errors import DistsortError, InputError
+from distsort.io.parquet import ParquetSink
 from distsort.io.source import Source, conform, require_columns
 from distsort.io.storage import Store
 
@@ -140,7 +141,7 @@ def scan(
     blocks: list[Block] = []
     kinds: dict[str, pa.DataType] = {}
     names: tuple[str, ...] = ()
-    stored = nbytes = 0
+    stored = 0
     for store, path, _ in files:
         where = store.url(path)
         compression = next((c for end, c in _COMPRESSED.items() if path.lower().endswith(end)), None)
@@ -159,7 +160,6 @@ def scan(
         blocks += made
         notes += [note] if note else []
         stored += size
-        nbytes += int(_GROWTH * size * (4 if compression else 1))
     kinds.update(types or {})
     where = files[0][0].url(files[0][1])
     require_columns(keys, names, "key", where)
@@ -170,7 +170,28 @@ def scan(
     settled = {name: pa.string() if pa.types.is_null(kind) else kind for name, kind in kinds.items()}
     schema = pa.schema([(name, settled[name]) for name in chosen])
     reader = Reader(schema, inferred, delimiter)
-    return Source("csv", tuple(blocks), reader, schema, schema, {}, None, nbytes, stored, len(files), tuple(notes))
+    sizes = tuple(_memory(block) for block in blocks)
+    return Source(
+        "csv",
+        tuple(blocks),
+        reader,
+        schema,
+        schema,
+        {},
+        None,
+        sum(sizes),
+        stored,
+        len(files),
+        tuple(notes),
+        sizes,
+        ParquetSink(),
+    )
+
+
+def _memory(block: Block) -> int:
+    """Estimate the bytes of a block once parsed."""
+    stored = (block.store.size(block.path) if block.stop is None else block.stop) - block.start
+    return int(_GROWTH * max(stored, 0) * (4 if block.compression else 1))
 
 
 def widen(source: Source, types: Mapping[str, pa.DataType]) -> Source:

@@ -12,16 +12,14 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
-from typing import Any, cast
+from typing import IO, Any, cast
 from urllib.parse import unquote
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from distsort import config
 from distsort.errors import InputError
-from distsort.io.commit import whole_file
 from distsort.io.source import Source, conform, join_neighbours, require_columns, travelling
 from distsort.io.storage import Store
 from distsort.order import Order
@@ -141,6 +139,7 @@ def scan(
                 units.append(Groups(store, path, (number,), tuple(values.items())))
                 sizes.append(_size(group, schema))
     target = config.get_bytes("files.part-size") if part_size is None else part_size
+    size_of = {(unit.path, unit.groups[0]): size for unit, size in zip(units, sizes, strict=True)}
     groups = join_neighbours(units, sizes, target, config.get("files.minimum-partitions"))
     pieces = tuple(_joined(group) for group in groups) or ((),)
     return Source(
@@ -155,6 +154,8 @@ def scan(
         sum(store.size(path) for store, path, _ in files),
         len(files),
         tuple(notes),
+        tuple(sum(size_of[unit.path, number] for unit in piece for number in unit.groups) for piece in pieces),
+        ParquetSink(),
     )
 
 
@@ -333,58 +334,51 @@ def _joined(units: Sequence[Groups]) -> Piece:
     return tuple(joined)
 
 
-def write_part(store: Store, path: str, table: pa.Table, sorted_by: Order | None) -> int:
-    """Write one part; it gets its name when it is whole, and its footer is read back.
+@dataclass(frozen=True)
+class ParquetSink:
+    """Parts as Parquet files."""
 
-    Parameters
-    ----------
-    store, path
-        Where.
-    table
-        Its rows.
-    sorted_by
-        The order that the caller has checked the rows to have; it is told to readers as far as Parquet can say it.
+    suffix: str = ".parquet"
 
-    Returns
-    -------
-    int
-        Bytes written.
-    """
-    claims = [] if sorted_by is None else sorting_columns(table, sorted_by)
-    with whole_file(store, path) as file:
-        pq.write_table(
-            table,
-            file,
-            compression=config.get("files.compression"),
-            row_group_size=config.get("files.row-group-rows"),
-            sorting_columns=claims or None,
-        )
-    with store.open(path) as file:
-        rows = pq.read_metadata(file).num_rows
-    if rows != table.num_rows:
-        raise OSError(f"{store.url(path)}: {table.num_rows} rows were written, but it holds {rows}")
-    return store.size(path)
+    def open(self, file: IO[bytes], schema: pa.Schema, rows: int, sorted_by: Order | None) -> Any:
+        """Begin a file; its row groups say by which columns they are sorted."""
+        claims = [] if sorted_by is None else sorting_columns(schema, sorted_by)
+        compression = config.get("files.compression")
+        return _Writer(pq.ParquetWriter(file, schema, compression=compression, sorting_columns=claims or None))
+
+    def count(self, file: IO[bytes], size: int, schema: pa.Schema) -> int:
+        """Return the row count of the footer."""
+        return int(pq.read_metadata(file).num_rows)
 
 
-def sorting_columns(table: pa.Table, order: Order) -> list[Any]:
-    """Return what Parquet can truly say about the order of a table: the longest such prefix of the keys.
+@dataclass(frozen=True)
+class _Writer:
+    parquet: Any
 
-    Parquet knows columns by the number of their leaf, orders values not categories, and has no place for NaN.
+    def write(self, table: pa.Table) -> None:
+        self.parquet.write_table(table, row_group_size=config.get("files.row-group-rows"))
+
+    def close(self) -> None:
+        self.parquet.close()
+
+
+def sorting_columns(schema: pa.Schema, order: Order) -> list[Any]:
+    """Return what Parquet can say about an order: the longest prefix of the keys that it has a place for.
+
+    Parquet knows columns by the number of their leaf, and orders values, not categories.
     """
     claims: list[Any] = []
     leaves = {}
     count = 0
-    for field in table.schema:
+    for field in schema:
         leaves[field.name] = count
         count += _leaves(field.type)
     for key in order.keys:
         name = cast(str, key.name)
         if name not in leaves:
             break
-        kind = table.schema.field(name).type
+        kind = schema.field(name).type
         if pa.types.is_nested(kind) or (pa.types.is_dictionary(kind) and kind.ordered):
-            break
-        if pa.types.is_floating(kind) and pc.any(pc.is_nan(table[name])).as_py():
             break
         claims.append(pq.SortingColumn(leaves[name], key.descending, key.nulls_first))
     return claims

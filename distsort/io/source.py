@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from distsort.errors import InputError
+from distsort.io.sink import Sink
 
 T = TypeVar("T")
 
@@ -50,6 +51,10 @@ class Source:
         How many there are.
     notes
         What a person should know: why a file is read whole, which types were widened.
+    sizes
+        About how large each piece is in memory, in bytes.
+    sink
+        How parts are written.
     """
 
     format: str
@@ -62,7 +67,9 @@ class Source:
     nbytes: int
     stored: int
     files: int
-    notes: tuple[str, ...] = ()
+    notes: tuple[str, ...]
+    sizes: tuple[int, ...]
+    sink: Sink
 
     @property
     def meta(self) -> pd.DataFrame:

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from distsort.errors import InputError, KeyTypeError, OptionError, OutputError, ValidationError
 from distsort.files import check_files, first_rows, sort_files
-from distsort.files_parts import Read, Tally, WritePart, Written, check_whole, first_fault
+from distsort.files_parts import Read, Seen, Tally, WritePart, Written, check_whole, first_fault
 from distsort.io import csv
 from distsort.order import make_order
 
@@ -217,6 +217,18 @@ def test_columns_project_and_keys_need_not_be_kept(tmp_path):
     sort_files(tmp_path / "in.parquet", tmp_path / "out", "b", columns=["c"])
     assert pq.read_table(tmp_path / "out").to_pydict() == {"c": [4, 3]}
     assert not pq.read_metadata(tmp_path / "out" / "part-00000.parquet").row_group(0).sorting_columns
+
+
+def test_frames_of_one_part_must_follow_each_other():
+    seen = Seen(make_order("k"), "part")
+    for values in ([1, 2], [], [2, 3]):
+        frame = pd.DataFrame({"k": pd.array(values, "int64")})
+        assert seen.look(frame, pa.table({"k": values})).num_rows == len(values)
+    assert seen.ends["k"].tolist() == [1, 3]
+    assert seen.tally.rows == 4
+    frame = pd.DataFrame({"k": [2, 5]})
+    with pytest.raises(ValidationError, match="part: row 4 is out of order"):
+        seen.look(frame, pa.table({"k": [2, 5]}))
 
 
 def test_input_is_read_once(numbers, tmp_path, monkeypatch):

@@ -12,6 +12,7 @@ import pytest
 
 from distsort.errors import InputError
 from distsort.io import parquet
+from distsort.io.sink import before, keys_with_nan, write_part
 from distsort.io.source import join_neighbours, to_frame, to_table
 from distsort.io.storage import expand, resolve
 from distsort.order import make_order
@@ -50,6 +51,14 @@ def scan(path, **options):
     return parquet.scan(expand(path), **options)
 
 
+def write(folder, name, table, order=None):
+    store, path = resolve(folder)
+    nan = set() if order is None else keys_with_nan(table, order)
+    claimed = None if order is None else before(order, nan)
+    sink = parquet.ParquetSink()
+    return write_part(store, f"{path}/{name}", sink, table.schema, [table], table.num_rows, claimed)
+
+
 def read(source):
     return pa.concat_tables([source.reader(piece) for piece in source.pieces])
 
@@ -59,8 +68,7 @@ def test_every_type_and_name_makes_the_round_trip(tmp_path):
     source = scan(tmp_path / "in.parquet")
     frame = to_frame(read(source))
     assert frame.dtypes.equals(source.meta.dtypes)
-    store, folder = resolve(tmp_path)
-    parquet.write_part(store, f"{folder}/out.parquet", to_table(frame, source.written), None)
+    write(tmp_path, "out.parquet", to_table(frame, source.written))
     result = pq.read_table(tmp_path / "out.parquet")
     assert result.schema.equals(pq.read_schema(tmp_path / "in.parquet"))
     assert result.equals(pq.read_table(tmp_path / "in.parquet"))
@@ -208,11 +216,10 @@ def test_pandas_labels_are_columns_but_ranges_are_not(tmp_path):
     frame = pd.DataFrame({"k": pd.array([2, 1, None], "Int64")})
     frame.to_parquet(tmp_path / "range.parquet")
     frame.set_axis(pd.Index(["x", "y", "z"], name="label")).to_parquet(tmp_path / "named.parquet")
-    store, folder = resolve(tmp_path)
     for name, expected in (("range", frame), ("named", frame.set_axis(pd.Index(["x", "y", "z"], name="label")))):
         source = scan(tmp_path / f"{name}.parquet")
         table = to_table(to_frame(read(source)), source.written)
-        parquet.write_part(store, f"{folder}/out.parquet", table, None)
+        write(tmp_path, "out.parquet", table)
         pd.testing.assert_frame_equal(pd.read_parquet(tmp_path / "out.parquet"), expected)
     labels = json.loads(pq.read_schema(tmp_path / "out.parquet").metadata[b"pandas"])["index_columns"]
     assert labels == ["label"]
@@ -228,13 +235,12 @@ def test_sorting_columns_say_what_parquet_can_say(tmp_path):
             "v": ["a", "b"],
         }
     )
-    store, folder = resolve(tmp_path)
     order = make_order(["k", "v", "f"], [True, False, True], ["last", "first", "last"])
-    parquet.write_part(store, f"{folder}/a.parquet", table, order)
+    write(tmp_path, "a.parquet", table, order)
     claims = pq.read_metadata(tmp_path / "a.parquet").row_group(0).sorting_columns
     # Leaves nest.a, nest.b and the two of map come before k; NaN has no place in Parquet's order.
     assert claims == (pq.SortingColumn(4), pq.SortingColumn(6, descending=True, nulls_first=True))
-    parquet.write_part(store, f"{folder}/b.parquet", table, None)
+    write(tmp_path, "b.parquet", table)
     assert not pq.read_metadata(tmp_path / "b.parquet").row_group(0).sorting_columns
 
 
