@@ -385,7 +385,7 @@ _MERGE: dict[tuple[int, bool], tuple[int, int, int]] = {
     (1, True): (256, 31, 31),
     (2, True): (256, 31, 23),
     (4, True): (256, 25, 23),
-    (8, True): (256, 25, 21),
+    (8, True): (256, 27, 21),
 }
 
 

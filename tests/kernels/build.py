@@ -1,6 +1,6 @@
 """Compile the kernels for the host and call them.
 
-``tests/kernels/NAME.cpp`` includes kernels and gives ``extern "C"`` drivers; together with ``emulator.cpp`` it
+``tests/kernels/NAME.cpp`` includes kernels and gives ``extern "C"`` drivers; together with the emulator it
 becomes one shared library per flavour, kept in a cache by the hash of everything it is made from.
 
 A driver takes arrays and 64-bit integers, runs inside ``emu::guard`` and returns 0, or 1 with a report that
@@ -119,10 +119,8 @@ def _once(stem: str, digest: hashlib._Hash, suffix: str, arguments: list[str]) -
 
 def library(name: str, flavour: str = "plain") -> Path:
     """Return the shared library of ``NAME.cpp``, built now or before."""
-    objects = [
-        _compile(HERE / f"{name}.cpp", KERNEL_FLAGS[flavour]),
-        _compile(HERE / "emulator.cpp", EMULATOR_FLAGS[flavour]),
-    ]
+    objects = [_compile(HERE / f"{name}.cpp", KERNEL_FLAGS[flavour])]
+    objects += [_compile(HERE / f"{part}.cpp", EMULATOR_FLAGS[flavour]) for part in ("emulator", "emulator_meetings")]
     digest = hashlib.sha256(repr((flavour, [p.name for p in objects])).encode())
     link = ["-shared", *KERNEL_FLAGS[flavour], *map(str, objects)]
     return _once(name, digest, ".so", link)

@@ -16,11 +16,11 @@ namespace emu {
 using Loc = std::source_location;
 
 struct Dim {
-    unsigned x = 1, y = 1, z = 1;
-    Dim(unsigned x = 1) : x(x) {}
+  unsigned x = 1, y = 1, z = 1;
+  Dim(unsigned x = 1) : x(x) {}
 };
 struct Coordinates {
-    Dim thread, block, block_dim, grid_dim;
+  Dim thread, block, block_dim, grid_dim;
 };
 extern Coordinates* here;  // of the thread that runs now
 
@@ -49,21 +49,21 @@ inline const char site_of = 0;  // one address for each declaration and template
 
 template <class T, class Site>
 T* shared(Site) {
-    return static_cast<T*>(static_shared(&site_of<Site>, sizeof(T), alignof(T) < 16 ? 16 : alignof(T)));
+  return static_cast<T*>(static_shared(&site_of<Site>, sizeof(T), alignof(T) < 16 ? 16 : alignof(T)));
 }
 
 template <class T>
 Bits to_bits(T v) {
-    static_assert(sizeof(T) <= 8);
-    Bits b = 0;
-    std::memcpy(&b, &v, sizeof(T));
-    return b;
+  static_assert(sizeof(T) <= 8);
+  Bits b = 0;
+  std::memcpy(&b, &v, sizeof(T));
+  return b;
 }
 template <class T>
 T from_bits(Bits b) {
-    T v;
-    std::memcpy(&v, &b, sizeof(T));
-    return v;
+  T v;
+  std::memcpy(&v, &b, sizeof(T));
+  return v;
 }
 
 void run(unsigned grid, unsigned block, size_t dynamic_bytes, void (*body)(void*), void* closure);
@@ -71,8 +71,8 @@ void run(unsigned grid, unsigned block, size_t dynamic_bytes, void (*body)(void*
 /// Runs kernel<<<grid, block, dynamic_bytes>>>(args...) to its end. Throws std::string on a report; see guard.
 template <class... P, class... A>
 void launch(void (*kernel)(P...), unsigned grid, unsigned block, size_t dynamic_bytes, A&&... args) {
-    auto call = [&] { kernel(static_cast<P>(args)...); };
-    run(grid, block, dynamic_bytes, [](void* c) { (*static_cast<decltype(call)*>(c))(); }, &call);
+  auto call = [&] { kernel(static_cast<P>(args)...); };
+  run(grid, block, dynamic_bytes, [](void* c) { (*static_cast<decltype(call)*>(c))(); }, &call);
 }
 
 int failed(const std::string& report);
@@ -80,12 +80,12 @@ int failed(const std::string& report);
 /// The body of an extern "C" driver: 0, or 1 with the report kept for emu_report().
 template <class F>
 int guard(F&& body) {
-    try {
-        body();
-        return 0;
-    } catch (const std::string& report) {
-        return failed(report);
-    }
+  try {
+    body();
+    return 0;
+  } catch (const std::string& report) {
+    return failed(report);
+  }
 }
 
 }  // namespace emu
