@@ -111,11 +111,12 @@ def _pull_layer(name: str, token: str, runs: Sequence[Key], spec: Spec, plan: Pl
     """Build ticks, barrier and parts; what they do is in `distsort.exchange.pull`."""
     cut_key = f"sort-cuts-{token}"
     graph: Graph = {}
-    for r, run in enumerate(runs):
+    # On GPUs the cuts are over before the memory manager could move a handle, and a hop is a tenth of the whole sort.
+    spread = plan.backend == "cupy"
+    for r, run in enumerate(() if spread else runs):
         key = (f"sort-tick-{token}", r)
         graph[key] = TickTask(key, pull.tick, TaskRef(run))
-    ticks = List(*(TaskRef(key) for key in graph))
-    spread = plan.backend == "cupy"
+    ticks = List(*map(TaskRef, list(graph) or runs))
     graph[cut_key] = BarrierTask(cut_key, pull.find_cuts, ticks, spec, plan.parts, Options.read(), spread=spread)
     for j in range(plan.parts):
         graph[name, j] = Task((name, j), pull.make_part, TaskRef(cut_key), j, spec, _data_producer=True)

@@ -12,7 +12,7 @@ between workers only when a part asks for them::
               [ store ]   slices, packed, in messages |
                           of 8 to 32 MiB  <...........+
 
-* `make` sorts a block, puts the run into the worker's store, announces it, and returns its handle.
+* `make` announces a run, sorts a block, puts the run into the worker's store, and returns its handle.
 * `find_cuts` narrows the brackets of all boundaries at once: one question a worker and round, answered by reading keys
   where the runs lie.
 * `make_part` pulls the slices of one part from all stores and merges them.
@@ -42,12 +42,13 @@ T = TypeVar("T")
 
 def make(block: Block, spec: Spec, meta: Block | None, options: Options) -> Handle:
     """Sort a block and keep the run on this worker."""
+    service = _service()
+    key, attempt = service.begin() if service is not None else (None, "")
     run = make_run(block, spec, meta)
     seen = sample(run, spec, options.samples)
-    service = _service()
     if service is None:
         return Handle(Source(None, "", "", run.nbytes / max(len(run), 1), held=run), seen)
-    return service.keep(run, spec, seen)
+    return service.keep(key, attempt, run, spec, seen)
 
 
 def tick(handle: Handle) -> Handle:

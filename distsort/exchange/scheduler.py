@@ -12,8 +12,9 @@ Two rules, and nothing else::
         run 1 --- tick 1 ---+--- cuts --- parts     so run 1, tick 1 and the cuts are released in one step. Finished
         run 2 --- tick 2 ---+                       parts stay, and so do runs 0 and 2.
 
-A run announces itself from inside its task, on the stream that will say "finished": the announcement comes first. From
-then on memory is freed by the id of that one execution, so that a late message can never hit a later execution.
+A run announces itself when its task starts, on the stream that will say "finished": the announcement comes first. From
+then on memory is freed by the id of that one execution, so that a late message can never hit a later execution; a store
+refuses a run that was freed while it was made.
 """
 
 from __future__ import annotations
@@ -114,7 +115,7 @@ class PullState:
     # Life
 
     def announce(self, run: Any, attempt: str, worker: str) -> None:
-        """Note the run that a task has put into the store of its worker; the task is about to finish."""
+        """Note the run that a task makes and will put into the store of its worker."""
         ts = self.scheduler.tasks.get(run)
         if ts is None or ts.state != "processing" or ts.processing_on.address != worker:
             self._send(worker, {"op": "distsort-free", "attempts": [attempt]})
@@ -219,9 +220,10 @@ class PullState:
         """
         deadline = time() + PATIENCE
         while True:
-            sort = self.sorts.get(barrier)
-            known = sort.where.get(run) if sort is not None else None
-            if sort is None or known is None or known.id != attempt:
+            if barrier not in self.scheduler.tasks:
+                return 0
+            sort = self.sorts.setdefault(barrier, Sorting())
+            if run in sort.where and ((known := sort.where[run]) is None or known.id != attempt):
                 return 0
             if reason == "silent" or time() > deadline:
                 break

@@ -7,8 +7,8 @@ all workers stood there, the sort could not end. So the store keeps its own acco
 from __future__ import annotations
 
 import threading
-import uuid
-from collections.abc import Callable, Iterable, Sequence
+from collections import deque
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -53,6 +53,7 @@ class RunStore:
         self.spilled = 0
         self.spills = 0
         self._held: dict[str, _Held] = {}
+        self._freed: deque[str] = deque(maxlen=10_000)
         self._lock = threading.Lock()
         self._spilling = threading.Lock()
 
@@ -74,18 +75,21 @@ class RunStore:
         with self._lock:
             return sum(h.run.nbytes for h in self._held.values() if isinstance(h.run, RunFile))
 
-    def put(self, run: Run, spec: Spec) -> str:
-        """Keep a run, spilling older ones where the budget asks for it; return its attempt id."""
-        attempt = uuid.uuid4().hex
+    def put(self, attempt: str, run: Run, spec: Spec) -> bool:
+        """Keep a run, spilling older ones where the budget asks for it; False if it was freed while it was made."""
         with self._lock:
+            if attempt in self._freed:
+                self._freed.remove(attempt)
+                return False
             self._held[attempt] = _Held(run, spec, run.nbytes)
         self._shrink()
-        return attempt
+        return True
 
-    def free(self, attempts: Iterable[str]) -> None:
-        """Let runs go; unknown ones are passed over."""
+    def free(self, attempts: Sequence[str]) -> None:
+        """Let runs go, those too that are still being made."""
         with self._lock:
             gone = [self._held.pop(attempt, None) for attempt in attempts]
+            self._freed.extend(a for a, held in zip(attempts, gone, strict=True) if held is None)
         for held in gone:
             if held is not None and isinstance(held.run, RunFile):
                 held.run.close()

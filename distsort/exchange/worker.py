@@ -7,15 +7,17 @@ be registered beforehand, so late workers, a replaced scheduler and collections 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import pickle
 import threading
-from collections.abc import Coroutine, Iterable, Sequence
+import uuid
+from collections.abc import Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
-from distributed import Worker
+from distributed import Reschedule, Worker
 from distributed.diagnostics.plugin import WorkerPlugin
 from distributed.protocol import to_serialize
 from distributed.protocol.pickle import dumps
@@ -135,17 +137,32 @@ class WorkerService:
 
     # Runs of this worker
 
-    def keep(self, run: Run, spec: Spec, sample: Sample) -> Handle:
-        """Put a run into the store and tell the scheduler, before it hears that the task is done."""
+    def begin(self) -> tuple[Any, str]:
+        """Tell the scheduler that a run is being made, on the stream that will say "finished"; return key and attempt.
+
+        Said now and not at the end, since the stream pauses for some milliseconds after each message.
+        """
         key = self.worker.get_current_task()
-        attempt = self.store.put(run, spec)
+        attempt = uuid.uuid4().hex
         message = {"op": "distsort-run", "run": key, "attempt": attempt}
         self.loop.call_soon_threadsafe(self.worker.batched_send, message)
+        return key, attempt
+
+    def keep(self, key: Any, attempt: str, run: Run, spec: Spec, sample: Sample) -> Handle:
+        """Put a run into the store.
+
+        Raises
+        ------
+        Reschedule
+            The run was freed while it was made. Either nobody waits for it, or it was cancelled and asked for again.
+        """
+        if not self.store.put(attempt, run, spec):
+            raise Reschedule
         row_bytes = sample.nbytes / max(sample.length, 1)
         host = self.devices.host if blocks.on_device(run.rows) else ""
         return Handle(Source(key, attempt, self.address, row_bytes, host), sample)
 
-    def on_free(self, attempts: Iterable[str]) -> None:
+    def on_free(self, attempts: Sequence[str]) -> None:
         """Free runs that the scheduler says are not needed any more."""
         self.store.free(attempts)
 
@@ -189,7 +206,8 @@ class WorkerService:
         """Stop waiting for a dead worker, and do not ask for its runs again."""
         self.reader.forget(address, attempts)
         if self._devices is not None:
-            self.threads.submit(self._devices.forget, address)
+            with contextlib.suppress(RuntimeError):  # this worker is closing, too
+                self.threads.submit(self._devices.forget, address)
         for seconds in REMOVE_AGAIN:
             self.loop.call_later(seconds, self._disconnect, address)
 

@@ -178,3 +178,19 @@ def test_soak():
     with kit.cluster(3) as client:
         took = soak.soak(client, int(os.environ.get("DISTSORT_SOAK", "50")), seed=20260804)
     assert max(took) < 30
+
+
+def test_cancelled_and_asked_for_again_at_once():
+    """The worker may go on with the run that was cancelled, whose place in the store is gone."""
+    with kit.cluster(2) as client:
+        lazy, source = kit.array(4, 2000)
+        kit.slow_down(client, "make_run", 0.6)
+        for _ in range(3):
+            result = kit.start(kit.sort(lazy))
+            kit.until(lambda: (s := kit.scheduler_of(client).extensions.get("distsort")) is not None and s.attempts)
+            time.sleep(0.1)
+            client.cancel(result)
+            del result
+            kit.until(lambda: not kit.scheduler_of(client).tasks, 10)
+        assert (kit.finish(kit.start(kit.sort(lazy))) == np.sort(source)).all()
+        kit.assert_clean(client)

@@ -34,7 +34,7 @@ import distsort  # noqa: E402
 from tests.cluster import kit  # noqa: E402
 
 
-@pytest.fixture(scope="module", autouse=True)
+@pytest.fixture(autouse=True)
 def _quiet():
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -46,6 +46,7 @@ def client():
     from dask_cuda import LocalCUDACluster
 
     with (
+        warnings.catch_warnings(action="ignore"),
         dask.config.set({"distributed.deploy.lost-worker-timeout": "1 hour"}),
         LocalCUDACluster(n_workers=2, dashboard_address=":0") as cluster,
         Client(cluster) as client,

@@ -1,0 +1,181 @@
+"""A sort larger than the stores' memory ends by spilling; what the store holds is counted, reported and freed."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import pickle
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from distsort.exchange.handles import Source
+from distsort.exchange.limiter import BytesInFlight
+from distsort.exchange.spill import RunFile
+from distsort.exchange.store import LostRunError, RunStore
+from distsort.exchange.transport import Slice, batches, cut_apart, pack, unpack
+from distsort.local import Run, Spec
+from distsort.order import array_order, make_order
+from tests.cluster import kit
+
+VALUES = Spec(array_order(), "values")
+ROWS = Spec(make_order("k"), "rows")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(180)
+def test_four_times_the_memory_of_the_stores():
+    def shrink(dask_worker):
+        from distsort.exchange import worker
+
+        worker.STORE_SHARE = 0.05
+        return int(worker.STORE_SHARE * dask_worker.memory_manager.memory_limit)
+
+    with kit.cluster(2, memory_limit="800 MiB") as client:
+        budget = sum(client.run(shrink).values())
+        blocks, rows = 40, 1_250_000
+        assert blocks * rows * 8 > 4 * budget > 0
+        lazy, _ = kit.array(blocks, rows)
+        result = kit.sort(lazy, npartitions=blocks)
+        ends = result.map_blocks(
+            lambda part: np.array([len(part), part.sum(dtype=np.uint64)], np.uint64), dtype=np.uint64
+        )
+        ends = client.compute(ends).result(2 * kit.PATIENCE)
+        expected = lazy.map_blocks(lambda part: np.array([part.sum(dtype=np.uint64)], np.uint64), dtype=np.uint64)
+        assert ends.reshape(-1, 2)[:, 0].tolist() == [rows] * blocks
+        assert ends.reshape(-1, 2)[:, 1].sum(dtype=np.uint64) == expected.compute().sum(dtype=np.uint64)
+        reports = client.run(lambda dask_worker: dask_worker.distsort_service.report())
+        assert all(r["spills"] > 0 and r["spilled"] > 0 for r in reports.values()), reports
+        kit.assert_clean(client)
+
+
+@pytest.mark.slow
+def test_the_store_reports_through_the_metrics_of_its_worker(pair):
+    lazy, source = kit.array(4, 50_000)
+    kit.slow_down(pair, "make_part", 1.2)
+    try:
+        result = kit.start(kit.sort(lazy))
+        workers = kit.scheduler_of(pair).workers.values()
+        kit.until(lambda: sum(ws.metrics.get("distsort", {}).get("memory", 0) for ws in workers) == source.nbytes)
+        kit.finish(result)
+    finally:
+        kit.slow_down(pair, "make_part", 0)
+    del result
+    kit.assert_clean(pair)
+
+
+def frame(rows: int) -> pd.DataFrame:
+    return pd.DataFrame({"k": np.arange(rows), "s": pd.array([f"s{i}" for i in range(rows)], dtype="string[pyarrow]")})
+
+
+@pytest.mark.parametrize("rows", [0, 1, 1000, 300_000])
+def test_a_run_file_reads_as_its_run(tmp_path, rows):
+    for run, spec in (
+        (Run(np.arange(rows)), VALUES),
+        (Run(frame(rows)), ROWS),
+        (Run(np.arange(rows), (frame(rows)["k"],)), ROWS),
+    ):
+        file = RunFile(run, tmp_path / "run")
+        for start, stop in ((0, rows), (0, 0), (rows, rows), (rows // 3, rows // 2), (max(rows - 1, 0), rows)):
+            read, plain = file.cut(start, stop), run.cut(start, stop)
+            assert len(read) == stop - start
+            pd.testing.assert_frame_equal(pd.DataFrame(read.rows), pd.DataFrame(plain.rows))
+        positions = np.unique(np.linspace(0, max(rows - 1, 0), 50, dtype=np.int64))[: rows or 0]
+        for found, known in zip(file.keys_at(positions, spec), run.keys_at(positions, spec), strict=True):
+            assert np.asarray(found).tolist() == np.asarray(known).tolist()
+        file.close()
+        assert not list(tmp_path.iterdir())
+
+
+def test_the_store_spills_the_oldest_runs_and_frees_files(tmp_path):
+    store = RunStore(tmp_path / "runs", budget=2 * 8000)
+    attempts = [f"a{i}" for i in range(5)]
+    for i, attempt in enumerate(attempts):
+        store.put(attempt, Run(np.arange(1000) + i), VALUES)
+    assert [store.is_spilled(a) for a in attempts] == [True, True, True, False, False]
+    assert store.in_memory == 2 * 8000
+    assert store.on_disk > 3 * 8000
+    for i, attempt in enumerate(attempts):
+        assert store.cut(attempt, 10, 20).rows.tolist() == list(range(10 + i, 20 + i))
+        assert store.keys_at(attempt, np.array([0, 999]))[0].tolist() == [i, 999 + i]
+    store.free(attempts[:2])
+    assert len(list((tmp_path / "runs").iterdir())) == 1
+    with pytest.raises(LostRunError):
+        store.cut(attempts[0], 0, 1)
+    store.clear()
+    assert (len(store), store.in_memory, store.on_disk, list((tmp_path / "runs").iterdir())) == (0, 0, 0, [])
+
+
+def test_under_pressure_everything_goes_to_disk(tmp_path):
+    store = RunStore(tmp_path, budget=None, pressure=lambda: True)
+    store.put("a", Run(np.arange(10)), VALUES)
+    assert store.is_spilled("a")
+
+
+def test_a_run_that_was_freed_while_it_was_made_is_not_kept(tmp_path):
+    store = RunStore(tmp_path, budget=None)
+    store.free(["a"])
+    assert not store.put("a", Run(np.arange(10)), VALUES)
+    assert "a" not in store
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.lists(st.integers(0, 400), min_size=1, max_size=6), st.integers(1, 3000))
+def test_questions_cover_every_slice_once(lengths, limit):
+    slices = [Slice(Source(i, f"a{i}", "w", 8.0), 5, 5 + n) for i, n in enumerate(lengths)]
+    asked = [piece for batch in batches(slices, limit) for piece in batch]
+    for i, whole in enumerate(slices):
+        mine = [piece for at, piece in asked if at == i]
+        assert mine[0].start == whole.start
+        assert mine[-1].stop == whole.stop
+        assert all(a.stop == b.start for a, b in itertools.pairwise(mine))
+    for batch in batches(slices, limit):
+        assert len(batch) == 1 or sum(piece.nbytes for _, piece in batch) <= limit
+
+
+@pytest.mark.parametrize("rows", [3, 100_000])
+def test_slices_come_out_of_an_answer_as_they_went_in(rows):
+    for run in (Run(np.arange(rows)), Run(frame(rows)), Run(np.arange(rows), (np.arange(rows) * 2,))):
+        pieces = [run.cut(0, rows // 2), run.cut(rows // 2, rows)]
+        answer = pack(pieces, None, "", "")
+        answer["rows"] = [s.data for s in answer["rows"]]
+        answer["keys"] = answer["keys"] and [[s.data for s in keys] for keys in answer["keys"]]
+        found = unpack(answer, [len(p) for p in pieces])
+        assert [len(f) for f in found] == [len(p) for p in pieces]
+        for got, sent in zip(found, pieces, strict=True):
+            assert pickle.dumps(np.asarray(got.rows)) == pickle.dumps(np.asarray(sent.rows))
+            assert (got.keys is None) == (sent.keys is None)
+    assert [len(r) for r in cut_apart([Run(np.arange(5))], [2, 0, 3])] == [2, 0, 3]
+
+
+def test_bytes_in_flight():
+    async def main() -> None:
+        limit = BytesInFlight(100)
+        order: list[str] = []
+
+        async def take(name: str, nbytes: int, seconds: float) -> None:
+            async with limit.hold(nbytes):
+                order.append(name)
+                assert limit.used <= 100 or limit.used == nbytes
+                await asyncio.sleep(seconds)
+
+        tasks = [
+            asyncio.create_task(take(*t)) for t in (("a", 60, 0.02), ("b", 30, 0.02), ("huge", 500, 0), ("c", 10, 0))
+        ]
+        await asyncio.sleep(0.005)
+        assert order == ["a", "b"]  # first come, first served: the small one does not overtake the large one
+        await asyncio.gather(*tasks)
+        assert order == ["a", "b", "huge", "c"]
+        waiting = [asyncio.create_task(take("x", 100, 1)), asyncio.create_task(take("y", 100, 1))]
+        last = asyncio.create_task(take("z", 1, 0))
+        await asyncio.sleep(0)
+        waiting[1].cancel()
+        await asyncio.sleep(0)
+        waiting[0].cancel()
+        await last
+        assert limit.used == 0
+
+    asyncio.run(main())
