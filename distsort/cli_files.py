@@ -92,6 +92,7 @@ def _common_options(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.option("--scheduler-file", metavar="FILE", help="Where a Dask scheduler has written its address.")
 @click.option("--workers", type=click.IntRange(min=1), metavar="N", help="Start a cluster of N processes here.")
 @click.option("--gpus", type=click.IntRange(min=1), metavar="N", help="Start a cluster with N GPUs; they sort.")
+@click.option("-S", "--memory", metavar="SIZE", help="Sort within this much memory, in this process, spilling to -T.")
 @click.option("-T", "--temporary-directory", metavar="DIR", help="Where runs spill.")
 @click.option("--show", type=click.IntRange(min=0), default=0, metavar="N", help="Print the first N rows.")
 @click.option("--report", "report_file", metavar="FILE.json", help="Write the report there.")
@@ -113,6 +114,7 @@ def sort(
     scheduler_file: str | None,
     workers: int | None,
     gpus: int | None,
+    memory: str | None,
     temporary_directory: str | None,
     show: int,
     report_file: str | None,
@@ -161,6 +163,7 @@ def sort(
                 delimiter=_delimiter(delimiter),
                 backend=backend or ("cupy" if gpus else None),
                 exchange=exchange,
+                memory=memory,
                 client=client,
                 show_progress=not quiet and on_terminal(),
             )

@@ -15,21 +15,25 @@ import platform
 import time
 import uuid
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import dask
+from dask.utils import parse_bytes
 
 import distsort
 from distsort import config
 from distsort.errors import OptionError
 from distsort.files_check import Check, check_files, first_rows
-from distsort.files_parts import Written, check_whole, make_tasks, read_tallies
+from distsort.files_parts import Read, Written, check_whole, make_tasks, read_tallies
 from distsort.files_source import FORMATS, Location, key_name, open_source
-from distsort.files_where import where_to_run
+from distsort.files_where import temporary_directory, where_to_run
 from distsort.io import csv
 from distsort.io.commit import Stage, begin
+from distsort.io.scratch import scratch_folder
 from distsort.io.source import Source
 from distsort.io.storage import Store, resolve
+from distsort.local import Spec
 from distsort.order import Order, make_order
 from distsort.progress import Progress, watch
 from distsort.report import Part, Report
@@ -49,6 +53,7 @@ def sort_files(
     delimiter: str | None = None,
     backend: str | None = None,
     exchange: str | None = None,
+    memory: str | int | None = None,
     client: Any = None,
     show_progress: bool = False,
 ) -> Report:
@@ -78,6 +83,9 @@ def sort_files(
         Of CSV fields; if None a tab for ``.tsv``, else a comma.
     backend, exchange
         As in `sort_values`.
+    memory
+        Bytes that this process may hold ("2 GiB"): the sort runs in it, spilling to `distsort.temporary-directory`,
+        however large the input. Not with a client.
     client
         A distributed client or the address of a scheduler. If None the client that is connected; without one small
         input is sorted by threads and larger input by a LocalCluster.
@@ -96,6 +104,8 @@ def sort_files(
         An option is wrong, or the output is the input.
     OutputError
         The output exists, or cannot be written.
+    SortMemoryError
+        `memory` is too small for the largest piece of the input; the message says what would do.
     ValidationError
         The parts are not the input in order; nothing was published.
 
@@ -113,26 +123,34 @@ def sort_files(
     names = [key_name(key.name) for key in order.keys]
     if npartitions is not None and npartitions < 1:
         raise OptionError(f"npartitions={npartitions}: ask for at least one part")
+    limit = None if memory is None else _memory(memory, client)
     with progress.stage("scan"):
         named = [resolve(url) for url in _several(src)]
-        source = open_source(src, keys=names, columns=columns, format=format, delimiter=delimiter)
+        source = open_source(
+            src,
+            keys=names,
+            columns=columns,
+            format=format,
+            delimiter=delimiter,
+            part_size=None if limit is None else limit // 32,
+        )
+    job = Job(source, order, columns, npartitions, backend, exchange)
     stage = begin(dst, named, overwrite)
     try:
-        with where_to_run(source, stage.store, client) as (connected, scheduler):
-            while True:
-                try:
-                    with watch(progress, connected, show_progress) as refresh:
-                        written = _compute(
-                            source, order, stage, columns, npartitions, backend, exchange, connected, refresh
-                        )
-                    break
-                except csv.WiderTypes as wider:
-                    source = csv.widen(source, wider.types)
+        while True:
+            try:
+                if limit is None:
+                    done = _on_dask(job, stage, client, progress, show_progress)
+                else:
+                    done = _within(job, stage, limit, progress, show_progress)
+                break
+            except csv.WiderTypes as wider:
+                job = replace(job, source=csv.widen(job.source, wider.types))
+        source, written = job.source, done.written
         with progress.stage("publish"):
-            read = read_tallies(stage.store, stage.folder, len(source.pieces))
-            for piece in read:
+            for piece in done.read:
                 progress.ran("read", piece.start, piece.stop)
-            whole = check_whole(read, written, order)
+            whole = check_whole(done.read, written, order)
             parts = tuple(Part(part.name, part.tally.rows, part.stored) for part in written)
             stage.publish([part.name for part in written], _manifest(source, order, written, whole.checksum, named))
     except BaseException:
@@ -150,31 +168,62 @@ def sort_files(
         phases=progress.phases(read=sizes, sort=sizes, exchange=sizes, merge=sizes, write=sizes),
         parts=parts,
         checksum=f"{whole.checksum:016x}",
-        scheduler=scheduler,
+        scheduler=done.scheduler,
+        plan=done.plan,
         notes=source.notes,
     )
 
 
-def _compute(
-    source: Source,
-    order: Order,
-    stage: Stage,
-    columns: Sequence[str] | None,
-    npartitions: int | None,
-    backend: str | None,
-    exchange: str | None,
-    client: Any,
-    refresh: Any,
-) -> list[Written]:
-    """Read, sort and write; nothing is published."""
+@dataclass(frozen=True)
+class Job:
+    """What is to be sorted and how."""
+
+    source: Source
+    order: Order
+    columns: Sequence[str] | None
+    npartitions: int | None
+    backend: str | None
+    exchange: str | None
+
+    @property
+    def parts(self) -> int:
+        """Number of output files."""
+        size = config.get_bytes("files.part-size")
+        return self.npartitions or max(len(self.source.pieces), -(-self.source.nbytes // size))
+
+
+@dataclass(frozen=True)
+class Done:
+    """What was read and written, where, and by which plan."""
+
+    read: Sequence[Read]
+    written: Sequence[Written]
+    scheduler: str
+    plan: str
+
+
+def _on_dask(job: Job, stage: Stage, client: Any, progress: Progress, show: bool) -> Done:
+    """Read, sort and write on a cluster or on threads; nothing is published."""
     import dask.dataframe as dd
 
-    from distsort.dataframes import sort_values
+    from distsort.dataframes import plan_sort_values, sort_values
 
-    parts = npartitions or max(len(source.pieces), -(-source.nbytes // config.get_bytes("files.part-size")))
-    read, write = make_tasks(source, order, columns, stage.store, stage.folder, parts)
-    # Columns travel as they are: Dask must not turn them into its own strings.
-    with dask.config.set({"dataframe.convert-string": False}):
+    source = job.source
+    read, write = make_tasks(source, job.order, job.columns, stage.store, stage.folder, job.parts)
+    by = [key.name for key in job.order.keys]
+    options: dict[str, Any] = {
+        "ascending": [not key.descending for key in job.order.keys],
+        "na_position": ["first" if key.nulls_first else "last" for key in job.order.keys],
+        "npartitions": job.parts,
+        "backend": job.backend,
+        "exchange": job.exchange,
+    }
+    with (
+        where_to_run(source, stage.store, client) as (connected, scheduler),
+        # Columns travel as they are: Dask must not turn them into its own strings.
+        dask.config.set({"dataframe.convert-string": False}),
+        watch(progress, connected, show) as refresh,
+    ):
         frame = dd.from_map(
             read,
             range(len(source.pieces)),
@@ -183,33 +232,51 @@ def _compute(
             label="sort-read",
             enforce_metadata=False,
         )
-        result = sort_values(
-            frame,
-            [key.name for key in order.keys],
-            ascending=[not key.descending for key in order.keys],
-            na_position=["first" if key.nulls_first else "last" for key in order.keys],
-            ignore_index=True,
-            npartitions=parts,
-            backend=backend,
-            exchange=exchange,
-        )
+        plan = plan_sort_values(frame, by, **options).explain()
         token = uuid.uuid4().hex
         make = dask.delayed(write, pure=False)
         writes = [
             make(part, number, dask_key_name=(f"sort-write-{token}", number))
-            for number, part in enumerate(result.to_delayed())
+            for number, part in enumerate(sort_values(frame, by, ignore_index=True, **options).to_delayed())
         ]
-        if client is None:
-            return list(dask.compute(*writes))
-        from distributed import wait
+        written = list(dask.compute(*writes)) if connected is None else _gather(connected, writes, refresh)
+        return Done(read_tallies(stage.store, stage.folder, len(source.pieces)), written, scheduler, plan)
 
-        futures = client.compute(writes)
-        try:
-            wait(futures)
-            refresh()
-            return list(client.gather(futures))
-        finally:
-            client.cancel(futures, force=True)
+
+def _gather(client: Any, writes: Sequence[Any], refresh: Any) -> list[Written]:
+    from distributed import wait
+
+    futures = client.compute(writes)
+    try:
+        wait(futures)
+        refresh()
+        return list(client.gather(futures))
+    finally:
+        client.cancel(futures, force=True)
+
+
+def _within(job: Job, stage: Stage, memory: int, progress: Progress, show: bool) -> Done:
+    """Read, sort and write in this process and `memory` bytes; nothing is published."""
+    from distsort.external import make_budget, sort_external
+
+    _, write = make_tasks(job.source, job.order, job.columns, stage.store, stage.folder, job.parts)
+    budget = make_budget(job.source, job.parts, memory)
+    spec = Spec(job.order, "rows", backend=job.backend, ignore_index=True)
+    with scratch_folder(temporary_directory()) as folder, watch(progress, show=show):
+        read, written = sort_external(job.source, spec, write, budget, folder, progress)
+    return Done(read, written, f"{budget.threads} of {os.cpu_count()} threads of this process", budget.explain())
+
+
+def _memory(memory: str | int, client: Any) -> int:
+    if client is not None:
+        raise OptionError("memory= is for a sort in this process: workers of a cluster have limits of their own")
+    try:
+        size = parse_bytes(memory)
+    except ValueError:
+        size = 0
+    if size <= 0:
+        raise OptionError(f"memory={memory!r} is not a size: write one like '2 GiB'")
+    return int(size)
 
 
 def _manifest(

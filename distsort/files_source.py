@@ -29,8 +29,17 @@ def open_source(
     columns: Sequence[str] | None = None,
     format: str | None = None,
     delimiter: str | None = None,
+    part_size: int | None = None,
 ) -> Source:
-    """Look at input files without reading their rows; arguments as in `sort_files`."""
+    """Look at input files without reading their rows.
+
+    Parameters
+    ----------
+    part_size
+        Aim for the bytes of one piece in memory; as configured if None.
+
+    The others are as in `sort_files`.
+    """
     files = expand(src)
     kinds = {format or _format_of(store, path) for store, path, _ in files}
     if len(kinds) > 1:
@@ -41,12 +50,12 @@ def open_source(
     if kind == "parquet":
         if delimiter is not None:
             raise OptionError("delimiter= is for CSV files, the input is Parquet: leave it out")
-        return parquet.scan(files, columns=columns, keys=keys)
+        return parquet.scan(files, columns=columns, keys=keys, part_size=part_size)
     if delimiter is None:
         delimiter = "\t" if all(".tsv" in path.rsplit("/", 1)[-1] for _, path, _ in files) else ","
     if len(delimiter) != 1:
         raise OptionError(f"delimiter={delimiter!r}: it must be one character")
-    return csv.scan(files, columns=columns, keys=keys, delimiter=delimiter)
+    return csv.scan(files, columns=columns, keys=keys, delimiter=delimiter, part_size=part_size)
 
 
 def _format_of(store: Store, path: str) -> str:

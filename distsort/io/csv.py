@@ -117,7 +117,7 @@ def scan(
     columns: Sequence[str] | None = None,
     keys: Sequence[str] = (),
     delimiter: str = ",",
-    types: Mapping[str, pa.DataType] | None = None,
+    part_size: int | None = None,
 ) -> Source:
     """Look at the head of CSV files, and through large ones for places to cut.
 
@@ -125,12 +125,10 @@ def scan(
     ----------
     files
         (store, path, root) as `storage.expand` gives them. Each begins with a line of column names.
-    columns, keys
+    columns, keys, part_size
         As in `parquet.scan`.
     delimiter
         Between two fields.
-    types
-        Types of columns that are known better than the heads tell.
 
     Raises
     ------
@@ -142,6 +140,9 @@ def scan(
     kinds: dict[str, pa.DataType] = {}
     names: tuple[str, ...] = ()
     stored = 0
+    target = config.get_bytes("files.csv-block-size")
+    if part_size is not None:
+        target = min(target, int(part_size / _GROWTH))
     for store, path, _ in files:
         where = store.url(path)
         compression = next((c for end, c in _COMPRESSED.items() if path.lower().endswith(end)), None)
@@ -156,11 +157,10 @@ def scan(
         for field in _infer(head[body:], whole, sample, delimiter):
             known = kinds.get(field.name, pa.null())
             kinds[field.name] = common_type(known, field.type)
-        made, note = _cut(store, path, compression, size, header, body, delimiter)
+        made, note = _cut(store, path, compression, size, header, body, delimiter, target)
         blocks += made
         notes += [note] if note else []
         stored += size
-    kinds.update(types or {})
     where = files[0][0].url(files[0][1])
     require_columns(keys, names, "key", where)
     require_columns(columns or (), names, "column", where)
@@ -347,9 +347,9 @@ def _cut(
     header: tuple[str, ...],
     body: int,
     delimiter: str,
+    target: int,
 ) -> tuple[list[Block], str | None]:
     """Cut a file into blocks of whole records; None or why it was not cut."""
-    target = config.get_bytes("files.csv-block-size")
     rest = Block(store, path, compression, body, None, header)
     if compression is not None:
         return [rest], f"{store.url(path)}: is compressed, so it is read whole by one task"

@@ -1,0 +1,353 @@
+"""Sorting files larger than memory in one process.
+
+    pieces -> sorted runs -> run files      -> cuts               -> slabs -> parts
+              in memory      Arrow IPC, -T     few keys, mapped      merged   streamed
+
+Both halves work in units that fit the memory given: a run is as many neighbouring pieces of the input as one unit
+holds; a slab is an equal share of the output, small enough that the slices of all runs that make it fit one unit. The
+cuts of all slabs are exact and found before anything is merged, so every row is read once, spilled once, read back
+once and written once, whatever the ratio of input to memory. Threads each work on a unit of their own.
+
+What one unit needs at its peak is estimated by `Budget`: the rows three times over (read, sorted or merged, about to
+be written), and for each row what comparing it takes, its key codes and indices.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pandas as pd
+import pyarrow as pa
+
+from distsort import blocks, search
+from distsort.cuts import IntArray, regular_positions
+from distsort.errors import SortMemoryError
+from distsort.files_parts import Read, Tally, WritePart, Written
+from distsort.io.checksum import table_checksum
+from distsort.io.commit import explain
+from distsort.io.sink import keys_with_nan
+from distsort.io.source import Source, join_neighbours, to_frame, to_table
+from distsort.local import Run, Sample, Spec, make_run
+from distsort.merge import merge_runs
+from distsort.progress import Progress
+from distsort.report import bytes_text
+from distsort.search import Cuts
+
+T = TypeVar("T")
+
+# Copies of a unit's rows, and bytes for each of its rows besides, at the peak.
+COPIES = 3.0
+ROW_BYTES = 64
+# What libraries allocate once they work, beside the rows.
+LIBRARIES = 48 << 20
+# Samples of each run, taken while it is in memory: one in a few hundred rows.
+SAMPLES = 4096
+# Probes of a boundary in each run, in the one round between samples and the last.
+PROBES = 16
+# Rows from which that round pays.
+ROUND_ROWS = 1 << 20
+_BATCH = 1 << 16
+
+
+@dataclass(frozen=True)
+class Budget:
+    """How a sort fits the memory that it was given.
+
+    Attributes
+    ----------
+    memory
+        Bytes given.
+    base
+        Bytes that this process holds before a row is read, and libraries soon will.
+    threads
+        How many units are worked on at once.
+    unit
+        Bytes of rows in one unit.
+    nbytes
+        Bytes of all rows.
+    row
+        Bytes of one row.
+    parts, slabs
+        Output files, and slabs in each.
+    """
+
+    memory: int
+    base: int
+    threads: int
+    unit: int
+    nbytes: int
+    row: float
+    parts: int
+    slabs: int
+
+    @property
+    def peak(self) -> int:
+        """Bytes that this process will hold at most."""
+        at_once = min(self.threads, max(1, -(-self.nbytes // max(self.unit, 1))))
+        return self.base + int(at_once * min(self.unit, self.nbytes) * _factor(self.row))
+
+    @property
+    def runs(self) -> int:
+        """About how many run files there will be."""
+        return max(1, -(-self.nbytes // max(self.unit, 1)))
+
+    def explain(self) -> str:
+        """Return the budget as text."""
+        return "\n".join(
+            [
+                f"  memory    {bytes_text(self.memory)} given, {bytes_text(self.peak)} needed at the peak",
+                f"  runs      about {self.runs:,} of {bytes_text(min(self.unit, self.nbytes))}",
+                f"  threads   {self.threads}, each with a run or a slab of its own",
+                f"  spill     {bytes_text(self.nbytes)} to disk, once",
+                f"  parts     {self.parts:,}, each merged from {self.slabs:,} slabs",
+            ]
+        )
+
+
+def make_budget(source: Source, parts: int, memory: int, threads: int | None = None, base: int | None = None) -> Budget:
+    """Divide the memory given.
+
+    Parameters
+    ----------
+    source
+        Its size and the size of its largest piece count.
+    parts
+        Output files.
+    memory
+        Bytes for the whole process.
+    threads
+        Units at once; as many as there are cores, or fewer where pieces are large, if None.
+    base
+        Bytes that the process needs without any rows; measured if None.
+
+    Raises
+    ------
+    SortMemoryError
+        The largest piece does not fit; the message says what would do.
+    """
+    base = resident_bytes() + LIBRARIES if base is None else base
+    row = _row_bytes(source)
+    factor = _factor(row)
+    largest = max(source.sizes, default=0)
+    count = threads or os.cpu_count() or 1
+    while count > 1 and (memory - base) / count / factor < largest:
+        count -= 1
+    unit = int((memory - base) / count / factor)
+    if unit < max(largest, 1 << 12):
+        needed = base + int(factor * max(largest, 1 << 20))
+        raise SortMemoryError(
+            f"{bytes_text(memory)} of memory are too few: the largest piece of the input, a row group or a file that "
+            f"cannot be cut, has {bytes_text(largest)} and the process needs {bytes_text(base)} of its own; give "
+            f"{bytes_text(needed)}, or write the input with smaller row groups"
+        )
+    slabs = max(1, -(-source.nbytes // (parts * unit)))
+    return Budget(memory, base, count, unit, source.nbytes, row, parts, slabs)
+
+
+def resident_bytes() -> int:
+    """Return the memory that this process holds now."""
+    fields = Path("/proc/self/statm").read_text().split()
+    return int(fields[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def _factor(row: float) -> float:
+    return COPIES + ROW_BYTES / row
+
+
+def _row_bytes(source: Source) -> float:
+    if source.rows:
+        return max(1.0, source.nbytes / source.rows)
+    total = 0
+    for field in source.schema:
+        try:
+            total += max(1, field.type.bit_width // 8)
+        except ValueError:
+            total += 16
+    return float(max(total, 1))
+
+
+@dataclass(frozen=True)
+class DiskRun:
+    """A sorted run in a file.
+
+    Attributes
+    ----------
+    path
+        An Arrow IPC file, not compressed, so that any rows of it can be mapped.
+    length
+        Its rows.
+    sample
+        Keys at regular positions.
+    nan
+        Keys in which a NaN stands.
+    """
+
+    path: Path
+    length: int
+    sample: Sample
+    nan: frozenset[str]
+
+    @contextmanager
+    def mapped(self) -> Iterator[pa.Table]:
+        """Yield the rows; pages come in as they are touched and go at the end of the block."""
+        with pa.memory_map(str(self.path)) as file, pa.ipc.open_file(file) as reader:
+            yield reader.read_all()
+
+    def keys_at(self, positions: IntArray, spec: Spec) -> tuple[Any, ...]:
+        """Read the keys at some positions."""
+        with self.mapped() as table:
+            names = [key.name for key in spec.order.keys]
+            return blocks.key_columns(to_frame(table.select(names).take(positions)), spec.order)
+
+
+class External:
+    """One sort in one process; its steps share a budget, a folder and the way to stop."""
+
+    def __init__(self, source: Source, spec: Spec, write: WritePart, budget: Budget, folder: Path) -> None:
+        self.source = source
+        self.spec = spec
+        self.write = write
+        self.budget = budget
+        self.folder = folder
+        self.progress = Progress()
+        self._stopped = threading.Event()
+
+    def run(self, progress: Progress) -> tuple[list[Read], list[Written]]:
+        """Sort; nothing is published.
+
+        Returns
+        -------
+        list of Read
+            One for each group of pieces.
+        list of Written
+            One for each part.
+        """
+        self.progress = progress
+        groups = join_neighbours(self.source.pieces, self.source.sizes, self.budget.unit, 1) or [[()]]
+        progress.expect({"sort": len(groups), "write": self.budget.parts})
+        sorted_groups = self._all(lambda number: self._sort_group(number, groups[number]), len(groups))
+        runs = [run for found, _ in sorted_groups for run in found]
+        with progress.stage("cuts"):
+            cuts = self.find_cuts(runs)
+        nan = {name for run in runs for name in run.nan}
+        progress.expect({"merge": self.budget.parts * self.budget.slabs})
+        written = self._all(lambda number: self._write_part(runs, cuts, nan, number), self.budget.parts)
+        return [read for _, read in sorted_groups], written
+
+    def find_cuts(self, runs: Sequence[DiskRun]) -> Cuts:
+        """Cut all runs into slabs of equal size, exactly."""
+        slabs = self.budget.parts * self.budget.slabs
+        if len(runs) == 1:
+            return search.cut_one(runs[0].length, slabs)
+        budget = PROBES * len(runs) if sum(run.length for run in runs) >= ROUND_ROWS else None
+        state = search.bracket([run.sample for run in runs], self.spec, slabs, budget)
+        if budget is not None:
+            state = search.narrow(state, self._keys(runs, state), self.spec, None)
+        return search.close(state, self._keys(runs, state), self.spec)
+
+    def _keys(self, runs: Sequence[DiskRun], state: search.Search) -> list[tuple[Any, ...]]:
+        return [run.keys_at(state.probes.positions_of(number), self.spec) for number, run in enumerate(runs)]
+
+    def _all(self, work: Callable[[int], T], count: int) -> list[T]:
+        """Do all pieces of work on the threads of the budget; the first error ends them."""
+        with ThreadPoolExecutor(self.budget.threads, thread_name_prefix="distsort") as pool:
+            futures: list[Future[T]] = [pool.submit(work, number) for number in range(count)]
+            try:
+                for future in as_completed(futures):
+                    future.result()
+            except BaseException:
+                self._stopped.set()
+                pool.shutdown(wait=False, cancel_futures=True)
+                raise
+        return [future.result() for future in futures]
+
+    def _sort_group(self, number: int, pieces: Sequence[Any]) -> tuple[list[DiskRun], Read]:
+        """Read neighbouring pieces and sort them into a run, or into two where they are larger than was thought."""
+        runs: list[DiskRun] = []
+        held: list[pa.Table] = []
+        size = 0
+        tally, began, reading = Tally(), time.time(), 0.0
+        for piece in pieces:
+            self._go_on()
+            start = time.time()
+            table = self.source.reader(piece)
+            seen = table.select(self.write.written.names)
+            tally += Tally(seen.num_rows, seen.nbytes, table_checksum(seen))
+            reading += time.time() - start
+            if held and size + table.nbytes > 1.2 * self.budget.unit:
+                runs.append(self._spill(f"{number:06d}-{len(runs)}", held))
+                held, size = [], 0
+            held.append(table)
+            size += table.nbytes
+            del table, seen
+        runs.append(self._spill(f"{number:06d}-{len(runs)}", held))
+        self.progress.ran("sort", began, time.time())
+        return runs, Read(tally, began, began + reading)
+
+    def _spill(self, name: str, tables: list[pa.Table]) -> DiskRun:
+        """Sort tables and write them as one run; the list is emptied on the way, so that they are not held twice."""
+        table = pa.concat_tables(tables)
+        tables.clear()
+        frame = to_frame(table)
+        del table
+        rows = make_run(frame, self.spec).rows
+        del frame
+        positions = regular_positions(len(rows), SAMPLES)
+        sample = Sample(len(rows), positions, Run(rows).keys_at(positions, self.spec), 0)
+        ordered = to_table(rows, self.source.schema)
+        path = self.folder / f"run-{name}.arrow"
+        try:
+            with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, ordered.schema) as writer:
+                writer.write_table(ordered, max_chunksize=_BATCH)
+        except OSError as error:
+            raise explain(str(self.folder), error) from error
+        nan = frozenset(keys_with_nan(ordered, self.spec.order))
+        del rows, ordered
+        pa.default_memory_pool().release_unused()
+        return DiskRun(path, sample.length, sample, nan)
+
+    def _write_part(self, runs: Sequence[DiskRun], cuts: Cuts, nan: set[str], number: int) -> Written:
+        slabs = self.budget.slabs
+        first, last = number * slabs, (number + 1) * slabs
+        start = time.time()
+        rows = cuts.first(last) - cuts.first(first)
+        frames = (self._merge(runs, cuts, slab) for slab in range(first, last))
+        written = self.write.stream(frames, rows, number, nan)
+        self.progress.ran("write", start, time.time())
+        return written
+
+    def _merge(self, runs: Sequence[DiskRun], cuts: Cuts, slab: int) -> pd.DataFrame:
+        """Merge the slices of one slab."""
+        self._go_on()
+        start = time.time()
+        pa.default_memory_pool().release_unused()
+        with ExitStack() as maps:
+            slices = []
+            for run, table in zip(runs, cuts.table, strict=True):
+                low, high = int(table[slab]), int(table[slab + 1])
+                if high > low or run is runs[0]:
+                    mapped = maps.enter_context(run.mapped())
+                    slices.append(Run(to_frame(mapped.slice(low, high - low))))
+            merged = merge_runs(slices, self.spec)
+        self.progress.ran("merge", start, time.time())
+        assert isinstance(merged, pd.DataFrame)
+        return merged
+
+    def _go_on(self) -> None:
+        if self._stopped.is_set():
+            raise InterruptedError("another thread of the sort failed")
+
+
+def sort_external(
+    source: Source, spec: Spec, write: WritePart, budget: Budget, folder: Path, progress: Progress
+) -> tuple[list[Read], list[Written]]:
+    """Sort a source within a budget, spilling to a folder; see `External.run`."""
+    return External(source, spec, write, budget, folder).run(progress)
