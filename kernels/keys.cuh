@@ -78,6 +78,13 @@ enum Seen : u32 {
     SEEN_OTHER_NAN = 16,
 };
 
+/// 1 for a zero, 1 << 16 for a NaN, 0 for the rest.
+template <class W>
+HOST_DEVICE u32 count_special(W w, const Codec& c) {
+    const W m = magnitude(w);
+    return (m == 0 ? 1u : 0u) + (m > W(c.infinity) ? 1u << 16 : 0u);
+}
+
 /// Which of the special floats `w` is; 0 for the common rest, found by one comparison.
 template <class W>
 HOST_DEVICE u32 special_float(W w, const Codec& c) {
@@ -101,3 +108,5 @@ HOST_DEVICE bool mixed_nans(u32 seen) {
     return (seen & SEEN_OTHER_NAN) != 0 ||
            (seen & (SEEN_QUIET_NAN | SEEN_MINUS_QUIET_NAN)) == (SEEN_QUIET_NAN | SEEN_MINUS_QUIET_NAN);
 }
+
+HOST_DEVICE bool needs_repair(u32 seen) { return mixed_zeros(seen) || mixed_nans(seen); }

@@ -16,7 +16,7 @@
 template <u32 THREADS, u32 COLUMNS, class Src, class Key, bool UNIFY, bool SQUEEZE, bool WATCH>
 __global__ void __launch_bounds__(THREADS) radix_histogram(const __grid_constant__ Job job) {
     constexpr u32 DIGITS = sizeof(Key), BINS = DIGITS * RADIX, GROUPS = THREADS / RADIX;
-    constexpr u32 N = Vec16<Src>::N, IN_FLIGHT = Pieces<Src>::VECTORS;
+    constexpr u32 N = Vec16<Src>::N, IN_FLIGHT = sizeof(Src) <= 2 ? 2 : Pieces<Src>::VECTORS;
     static_assert(THREADS % RADIX == 0);
     const u32 t = threadIdx.x, lane = t % WARP;
     Carve smem;
@@ -33,11 +33,7 @@ __global__ void __launch_bounds__(THREADS) radix_histogram(const __grid_constant
     const u32 column = lane % COLUMNS * 4;
     u32 seen = 0, special = 0;
     auto count = [&](Src value) {
-        if constexpr (WATCH)
-            if (const u32 found = special_float(value, job.codec)) {
-                seen |= found;
-                special += found <= SEEN_PLUS_ZERO ? 1u : 1u << 16;
-            }
+        if constexpr (WATCH) special += count_special(value, job.codec);
         const Key key = key_of<Key, UNIFY, SQUEEZE>(value, job);
 #pragma unroll
         for (u32 d = 0; d < DIGITS; ++d) {
@@ -57,19 +53,31 @@ __global__ void __launch_bounds__(THREADS) radix_histogram(const __grid_constant
     const Pieces<Src> pieces(keys, job.n);
     const u64 stride = u64(gridDim.x) * (THREADS / WARP);
     for (u64 row = u64(blockIdx.x) * (THREADS / WARP) + t / WARP; row < pieces.whole; row += stride) {
-        const Src* const first = keys + pieces.start(row + 1) + lane * N;
-        Vec16<Src> loaded[IN_FLIGHT];
+        const Src* part = keys + pieces.start(row + 1) + lane * N;
+#pragma unroll 1
+        for (u32 p = 0; p < Pieces<Src>::VECTORS; p += IN_FLIGHT, part += IN_FLIGHT * WARP * N) {
+            Vec16<Src> loaded[IN_FLIGHT];
 #pragma unroll
-        for (u32 k = 0; k < IN_FLIGHT; ++k) loaded[k] = load16(first + k * WARP * N);
+            for (u32 k = 0; k < IN_FLIGHT; ++k) loaded[k] = load16(part + k * WARP * N);
 #pragma unroll
-        for (u32 k = 0; k < IN_FLIGHT; ++k)
+            for (u32 k = 0; k < IN_FLIGHT; ++k)
 #pragma unroll
-            for (u32 i = 0; i < N; ++i) count(loaded[k].v[i]);
+                for (u32 i = 0; i < N; ++i) count(loaded[k].v[i]);
+            if constexpr (WATCH)
+                if (special && !needs_repair(seen))  // of which kinds, until it is settled
+#pragma unroll
+                    for (u32 k = 0; k < IN_FLIGHT; ++k)
+#pragma unroll
+                        for (u32 i = 0; i < N; ++i) seen |= special_float(loaded[k].v[i], job.codec);
+        }
         note(row + 1);
     }
     if (blockIdx.x == 0 && t / WARP < 2) {  // what is left at both ends
         const u64 piece = t < WARP ? 0 : pieces.whole + 1;
-        for (u64 i = pieces.start(piece) + lane; i < pieces.start(piece + 1); i += WARP) count(keys[i]);
+        for (u64 i = pieces.start(piece) + lane; i < pieces.start(piece + 1); i += WARP) {
+            count(keys[i]);
+            if constexpr (WATCH) seen |= special_float(keys[i], job.codec);
+        }
         note(piece);
     }
 

@@ -5,7 +5,7 @@
 #include "scan.cuh"
 
 constexpr u32 RADIX = 256;
-constexpr u32 WINDOW = 4;  // most status rows read at once; so many unused rows stand in front of row 0
+constexpr u32 WINDOW = 4;  // status rows read at once; so many unused rows stand in front of row 0
 
 /// What a sort carries besides keys.
 enum Mode : u32 {

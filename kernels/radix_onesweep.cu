@@ -42,20 +42,18 @@
 #include "radix_repair.cuh"
 
 /// Where this tile's keys of one digit start in the output: the sum of the rows before it. `row` is the tile's own.
-/// ROWS are read at once: more hide the latency of a long walk, fewer disturb less.
-template <u32 ROWS, class Count>
+template <class Count>
 DEVICE Count look_back(const Count* row, Count inclusive) {
-    static_assert(ROWS <= WINDOW);
     using S = Status<Count>;
     Count before = 0;
     for (bool done = false; !done;) {
-        Count word[ROWS];
+        Count word[WINDOW];
 #pragma unroll
-        for (u32 k = 0; k < ROWS; ++k) word[k] = ld_relaxed(row - (k + 1) * RADIX);
+        for (u32 k = 0; k < WINDOW; ++k) word[k] = ld_relaxed(row - (k + 1) * RADIX);
         bool on = true;  // no gap so far in this window
         u32 used = 0;
 #pragma unroll
-        for (u32 k = 0; k < ROWS; ++k) {
+        for (u32 k = 0; k < WINDOW; ++k) {
             const Count flag = word[k] & ~S::VALUE;
             on = on && !done && (flag == S::PARTIAL || flag == inclusive);
             before += on ? word[k] & S::VALUE : Count(0);
@@ -75,7 +73,7 @@ __global__ void __launch_bounds__(THREADS, BLOCKS) radix_pass(const __grid_const
     constexpr bool UNIFY = MODE == ARGSORT || MODE == ARGSORT_BY;
     using Word = typename Choose<PACKED, u64, Key>::Type;
     constexpr u32 LOW = PACKED ? 64 - 8 * sizeof(Key) : 0;       // bits below the key
-    constexpr u32 TILE = THREADS * ITEMS, WARPS = THREADS / WARP, ROWS = sizeof(Word) == 8 ? 4 : 2;
+    constexpr u32 TILE = THREADS * ITEMS, WARPS = THREADS / WARP;
     static_assert(THREADS >= RADIX && TILE < (1u << 30));
 
     const u32 active = job.control->active - job.skip;
@@ -192,7 +190,7 @@ __global__ void __launch_bounds__(THREADS, BLOCKS) radix_pass(const __grid_const
     // look back
     if (t < RADIX) {
         const Count inclusive = S::inclusive(pass);
-        const Count before = tile ? look_back<ROWS>(row, inclusive) : Count(job.bins[job.control->digit[job.skip + pass] * RADIX + t]);
+        const Count before = tile ? look_back(row, inclusive) : Count(job.bins[job.control->digit[job.skip + pass] * RADIX + t]);
         st_relaxed(row, inclusive | (before + count));
         offsets[t] = before - local;  // modulo 2^bits; adding the position in the tile makes it whole
     }
@@ -205,12 +203,9 @@ __global__ void __launch_bounds__(THREADS, BLOCKS) radix_pass(const __grid_const
             const Word w = words[p];
             store(p, w, Count(offsets[digit_last(w)] + p));
         };
-        if (valid == TILE) {
 #pragma unroll
-            for (u32 i = 0; i < ITEMS; ++i) move(i * THREADS + t);
-        } else {
-            for (u32 p = t; p < valid; p += THREADS) move(p);
-        }
+        for (u32 i = 0; i < ITEMS; ++i)  // checked in full tiles too: without, the compiler hoists loads and runs slower
+            if (i * THREADS + t < valid) move(i * THREADS + t);
     };
     if (!last) {
         Word* const out = static_cast<Word*>(job.words[to]);

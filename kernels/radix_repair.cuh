@@ -29,8 +29,7 @@ DEVICE u64 lower_bound(const Job& job, Src code) {
 /// those of the groups before. Two warps search, then all threads scan what the histogram noted, a group each at a time.
 template <u32 THREADS, class Src>
 __global__ void __launch_bounds__(THREADS) radix_find_specials(const __grid_constant__ Job job) {
-    const u32 seen = job.control->seen;
-    if (!mixed_zeros(seen) && !mixed_nans(seen)) return;
+    if (!needs_repair(job.control->seen)) return;
     SHARED(u64, sums, THREADS / WARP);
     SHARED(u64, next, 2);
     const u32 t = threadIdx.x, warp = t / WARP;
@@ -70,8 +69,7 @@ __global__ void __launch_bounds__(THREADS) radix_find_specials(const __grid_cons
 template <u32 THREADS, class Src>
 __global__ void __launch_bounds__(THREADS) radix_repair(const __grid_constant__ Job job) {
     constexpr u32 IN_FLIGHT = 8, WARPS = THREADS / WARP;
-    const u32 seen = job.control->seen;
-    if (!mixed_zeros(seen) && !mixed_nans(seen)) return;
+    if (!needs_repair(job.control->seen)) return;
     const u32 lane = threadIdx.x % WARP, below = (1u << lane) - 1;
     const Codec& c = job.codec;
     const Src* const keys = static_cast<const Src*>(job.keys);

@@ -13,11 +13,12 @@ import cupy
 import numpy as np
 
 from distsort.kernels import policy
+from distsort.kernels.instances import UNSIGNED, Method, radix_names
 from distsort.kernels.loader import Kernel, kernels
 
+__all__ = ["UNSIGNED", "Method"]
+
 FILE = "radix_onesweep.cu"
-FINISH_FILE = "radix_finish.cu"
-UNSIGNED = {1: "u8", 2: "u16", 4: "u32", 8: "u64"}
 CONTROL = np.dtype(
     [
         ("ticket", "u4", 8),
@@ -37,28 +38,6 @@ CONTROL_BYTES = 256
 TIES = 128  # bytes before radix_sample_ties writes its counts
 JOB = struct.Struct("@Q12P5Q4Q4IQ4I")
 NO_SQUEEZE = policy.Squeeze((0, 0, 0, 0), (0, 0, 0, 0), 0)
-
-
-@dataclass(frozen=True)
-class Method:
-    """One family of template instantiations: what is sorted, and in words of what shape."""
-
-    mode: str  # KEYS, ARGSORT, ARGSORT_BY, PAIRS
-    source: int  # bytes of a value in the input
-    key: int  # bytes of its key
-    payload: int = 0  # bytes of a payload in an array of its own
-    squeeze: bool = False
-    watch: bool = False  # float keys alone: the histogram looks for zeros and NaNs whose bits differ
-
-    @property
-    def word(self) -> int:
-        """Bytes of a word in flight."""
-        return self.key if self.mode == "KEYS" or self.payload else 8
-
-    @property
-    def unify(self) -> bool:
-        """Whether floats of equal value get equal bits before they are encoded."""
-        return self.mode in ("ARGSORT", "ARGSORT_BY")
 
 
 @dataclass(frozen=True)
@@ -87,21 +66,7 @@ def device(number: int) -> tuple[tuple[int, int], int]:
 def _family(
     number: int, method: Method, shape: policy.RadixShape, counting: policy.HistogramShape, wide: bool
 ) -> Family:
-    source, key = UNSIGNED[method.source], UNSIGNED[method.key]
-    payload = UNSIGNED[method.payload] if method.payload else "None"
-    flags = ", ".join(str(flag).lower() for flag in (method.unify, method.squeeze, method.watch))
-    tail = f"{method.mode}, %s, {str(method.squeeze).lower()}>"
-    head = f"radix_pass<{shape.threads}, {shape.items}, {shape.blocks}, {source}, {key}, {payload}, "
-    head += f"{'u64' if wide else 'u32'}, "
-    names = [
-        f"radix_histogram<{counting.threads}, {counting.columns}, {source}, {key}, {flags}>",
-        head + tail % "true",
-        head + tail % "false",
-    ]
-    if method.watch:
-        names.append(f"radix_find_specials<{policy.FIND_THREADS}, {source}>")
-        names.append(f"radix_repair<{policy.REPAIR_THREADS}, {source}>")
-    loaded = kernels(FILE, tuple(names))
+    loaded = kernels(FILE, radix_names(method, shape, counting, wide))
     return Family(
         shape,
         counting,

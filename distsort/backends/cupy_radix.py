@@ -25,11 +25,14 @@ import cupy
 import numpy as np
 
 from distsort.backends.cupy_keys import Coded
-from distsort.backends.cupy_launch import FINISH_FILE, TIES, UNSIGNED, Method, Sorter
+from distsort.backends.cupy_launch import TIES, Sorter
 from distsort.backends.cupy_small import sort_small
 from distsort.errors import SortMemoryError
 from distsort.kernels import policy
+from distsort.kernels.instances import Method, finish_name, sample_names
 from distsort.kernels.loader import kernels
+
+FINISH_FILE = "radix_finish.cu"
 
 
 def _guarded(call: Any) -> Any:
@@ -236,9 +239,7 @@ def _choose(sorter: Sorter) -> int:
 
 def _sample(sorter: Sorter) -> None:
     """Count how many neighbours of a sorted sample of 8-byte keys agree in their top bytes, on the device."""
-    source = UNSIGNED[sorter.method.source]
-    names = (f"radix_sample<{source}, {str(sorter.method.unify).lower()}>", "radix_sample_ties")
-    take, compare = kernels(FINISH_FILE, names)
+    take, compare = kernels(FINISH_FILE, sample_names(sorter.method.source, sorter.method.unify))
     keys = cupy.empty(policy.SAMPLE, np.uint64)
     blocks, threads = policy.SAMPLE // 256, 256
     take(blocks, threads, (sorter.job(), keys, np.uint32(policy.SAMPLE)))
@@ -270,6 +271,6 @@ def _finished(sorter: Sorter) -> bool:
     """Launch the finish; return whether it kept within its bounds. Waits for the device."""
     threads, items = policy.FINISH_SHAPE
     mode = "KEYS" if sorter.method.mode == "KEYS" else "ARGSORT"
-    (finish,) = kernels(FINISH_FILE, (f"radix_finish<{threads}, {items}, {UNSIGNED[sorter.method.source]}, {mode}>",))
+    (finish,) = kernels(FINISH_FILE, (finish_name(sorter.method.source, mode),))
     finish(-(-sorter.n // (threads * items)), threads, (sorter.job(), np.uint32(sorter.shift)))
     return not sorter.control()["failed"]

@@ -9,9 +9,12 @@ from typing import Any
 import cupy
 import numpy as np
 
-from distsort.backends.cupy_launch import JOB, UNSIGNED, struct_argument
+from distsort.backends.cupy_launch import JOB, struct_argument
 from distsort.kernels import policy
+from distsort.kernels.instances import small_name
 from distsort.kernels.loader import Kernel, kernels
+
+FILE = "radix_small.cu"
 
 
 class _Areas(threading.local):
@@ -37,11 +40,8 @@ _local = _Areas()
 
 
 @functools.cache
-def _small_kernel(number: int, source: int, index: bool, items: int) -> Kernel:
-    payload = "u32" if index and source == 8 else "None"
-    mode = "ARGSORT" if index else "KEYS"
-    name = f"radix_small<{policy.SMALL_THREADS}, {items}, {UNSIGNED[source]}, {payload}, {mode}>"
-    return kernels("radix_small.cu", (name,))[0]
+def _kernel(number: int, source: int, index: bool, items: int) -> Kernel:
+    return kernels(FILE, (small_name(source, index, items),))[0]
 
 
 def sort_small(values: Any, codec: policy.Codec, index_bytes: int = 0) -> Any:
@@ -64,7 +64,7 @@ def sort_small(values: Any, codec: policy.Codec, index_bytes: int = 0) -> Any:
         area = _local.areas[key] = _Area()
     area.launches = (area.launches + 1) & 0xFFFFFFF
     items = policy.small_items(n)
-    kernel = _small_kernel(number, values.dtype.itemsize, index_bytes > 0, items)
+    kernel = _kernel(number, values.dtype.itemsize, index_bytes > 0, items)
     out = cupy.empty(n, (np.int64 if index_bytes == 8 else np.uint32) if index_bytes else values.dtype)
     words, payload = area.base + area.words, area.base + area.payload
     to = out.data.ptr
