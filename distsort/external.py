@@ -231,7 +231,9 @@ class External:
             One for each part.
         """
         self.progress = progress
-        groups = join_neighbours(self.source.pieces, self.source.sizes, self.budget.unit, 1) or [[()]]
+        # A piece that is in order is a run; two of them together need not be.
+        unit = 0 if self.spec.presorted else self.budget.unit
+        groups = join_neighbours(self.source.pieces, self.source.sizes, unit, 1)
         progress.expect({"sort": len(groups), "write": self.budget.parts})
         sorted_groups = self._all(lambda number: self._sort_group(number, groups[number]), len(groups))
         runs = [run for found, _ in sorted_groups for run in found]

@@ -26,15 +26,17 @@ from distsort import config
 from distsort.errors import OptionError
 from distsort.files_check import Check, check_files, first_rows
 from distsort.files_parts import Read, Written, check_whole, make_tasks, read_tallies
-from distsort.files_source import FORMATS, Location, key_name, open_source
+from distsort.files_source import FORMATS, Location, key_name, open_source, order_of_files
 from distsort.files_where import temporary_directory, where_to_run
 from distsort.io import csv
 from distsort.io.commit import Stage, begin
+from distsort.io.parquet import by_file
+from distsort.io.records import Layout
 from distsort.io.scratch import scratch_folder
 from distsort.io.source import Source
 from distsort.io.storage import Store, resolve
 from distsort.local import Spec
-from distsort.order import Order, make_order
+from distsort.order import Order
 from distsort.progress import Progress, watch
 from distsort.report import Part, Report
 
@@ -42,7 +44,7 @@ from distsort.report import Part, Report
 def sort_files(
     src: Location | Iterable[Location],
     dst: Location,
-    by: str | Sequence[str],
+    by: str | Sequence[str] | None = None,
     *,
     ascending: bool | Sequence[bool] = True,
     na_position: str | Sequence[str] = "last",
@@ -51,13 +53,17 @@ def sort_files(
     columns: Sequence[str] | None = None,
     format: str | None = None,
     delimiter: str | None = None,
+    layout: Layout | None = None,
+    presorted: bool = False,
     backend: str | None = None,
     exchange: str | None = None,
     memory: str | int | None = None,
     client: Any = None,
     show_progress: bool = False,
 ) -> Report:
-    """Sort Parquet or CSV files into a folder of Parquet parts.
+    """Sort files into a folder of parts.
+
+    Parquet and CSV become Parquet; Arrow IPC, .npy, records and text stay what they are.
 
     Parameters
     ----------
@@ -68,7 +74,8 @@ def sort_files(
         The output folder: ``part-00000.parquet`` ... in key order, a manifest and ``_SUCCESS``. It appears whole or not
         at all.
     by
-        Key column or columns, the most significant first.
+        Key column or columns, the most significant first. Left out for records, text and .npy files, which have but one
+        key.
     ascending, na_position
         For all keys, or one for each; ties keep input order in both directions.
     overwrite
@@ -78,9 +85,13 @@ def sort_files(
     columns
         Columns to keep, in this order; only these and the keys are read.
     format
-        "parquet" or "csv"; if None told from the names of the files.
+        "parquet", "csv", "arrow", "npy", "records" or "text"; if None told from the names of the files.
     delimiter
         Of CSV fields; if None a tab for ``.tsv``, else a comma.
+    layout
+        Of records; if None 100 bytes with a key in the first 10.
+    presorted
+        Each input file is in order already: check and merge, sort nothing again.
     backend, exchange
         As in `sort_values`.
     memory
@@ -100,6 +111,8 @@ def sort_files(
     ------
     InputError
         A file or column is missing or unreadable; schemas disagree.
+    NotSortedError
+        `presorted` was said of input that is not in order.
     OptionError
         An option is wrong, or the output is the input.
     OutputError
@@ -119,7 +132,7 @@ def sort_files(
     (3, [3, 2, 1])
     """
     progress = Progress()
-    order = make_order(list(by) if isinstance(by, (list, tuple)) else by, ascending, na_position)
+    order = order_of_files(src, by, ascending, na_position, format)
     names = [key_name(key.name) for key in order.keys]
     if npartitions is not None and npartitions < 1:
         raise OptionError(f"npartitions={npartitions}: ask for at least one part")
@@ -132,9 +145,12 @@ def sort_files(
             columns=columns,
             format=format,
             delimiter=delimiter,
+            layout=layout,
             part_size=None if limit is None else limit // 32,
         )
-    job = Job(source, order, columns, npartitions, backend, exchange)
+    if presorted and source.format == "parquet":
+        source = by_file(source)
+    job = Job(source, order, columns, npartitions, backend, exchange, presorted)
     stage = begin(dst, named, overwrite)
     try:
         while True:
@@ -184,6 +200,7 @@ class Job:
     npartitions: int | None
     backend: str | None
     exchange: str | None
+    presorted: bool
 
     @property
     def parts(self) -> int:
@@ -206,7 +223,7 @@ def _on_dask(job: Job, stage: Stage, client: Any, progress: Progress, show: bool
     """Read, sort and write on a cluster or on threads; nothing is published."""
     import dask.dataframe as dd
 
-    from distsort.dataframes import plan_sort_values, sort_values
+    from distsort.dataframes import merge_rows, plan_sort_values, sort_values
 
     source = job.source
     read, write = make_tasks(source, job.order, job.columns, stage.store, stage.folder, job.parts)
@@ -235,9 +252,10 @@ def _on_dask(job: Job, stage: Stage, client: Any, progress: Progress, show: bool
         plan = plan_sort_values(frame, by, **options).explain()
         token = uuid.uuid4().hex
         make = dask.delayed(write, pure=False)
+        arrange = merge_rows if job.presorted else sort_values
         writes = [
             make(part, number, dask_key_name=(f"sort-write-{token}", number))
-            for number, part in enumerate(sort_values(frame, by, ignore_index=True, **options).to_delayed())
+            for number, part in enumerate(arrange(frame, by, ignore_index=True, **options).to_delayed())
         ]
         written = list(dask.compute(*writes)) if connected is None else _gather(connected, writes, refresh)
         return Done(read_tallies(stage.store, stage.folder, len(source.pieces)), written, scheduler, plan)
@@ -261,7 +279,7 @@ def _within(job: Job, stage: Stage, memory: int, progress: Progress, show: bool)
 
     _, write = make_tasks(job.source, job.order, job.columns, stage.store, stage.folder, job.parts)
     budget = make_budget(job.source, job.parts, memory)
-    spec = Spec(job.order, "rows", backend=job.backend, ignore_index=True)
+    spec = Spec(job.order, "rows", backend=job.backend, ignore_index=True, presorted=job.presorted)
     with scratch_folder(temporary_directory()) as folder, watch(progress, show=show):
         read, written = sort_external(job.source, spec, write, budget, folder, progress)
     return Done(read, written, f"{budget.threads} of {os.cpu_count()} threads of this process", budget.explain())
@@ -299,7 +317,7 @@ def _manifest(
             }
         )
     return {
-        "format": "parquet",
+        "format": source.sink.suffix.lstrip("."),
         "made_by": f"distsort {distsort.__version__}, Python {platform.python_version()}",
         "sources": [store.url(path) for store, path in named],
         "order": [

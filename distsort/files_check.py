@@ -11,13 +11,15 @@ from typing import Any
 import pyarrow as pa
 
 from distsort.errors import InputError
-from distsort.files_parts import first_fault
-from distsort.files_source import Location, key_name, open_source
+from distsort.files_parts import compare_neighbours
+from distsort.files_source import Location, key_name, open_source, order_of_files
 from distsort.io import csv
+from distsort.io.checksum import table_checksum
 from distsort.io.commit import MANIFEST
+from distsort.io.records import Layout
 from distsort.io.source import Source, to_frame
 from distsort.io.storage import resolve
-from distsort.order import Order, make_order
+from distsort.order import Order
 
 
 @dataclass(frozen=True)
@@ -30,10 +32,17 @@ class Check:
         Rows that were looked at; all of them if in order.
     fault
         Where the first row out of order is, with its keys and those of the row above it; None if there is none.
+    duplicates
+        Rows whose keys are those of the row above them.
+    checksum
+        Order-independent checksum of whole rows, where the format makes reading them no more work than reading keys
+        (records, text, .npy); else None.
     """
 
     rows: int
     fault: str | None
+    duplicates: int
+    checksum: int | None
 
     def __bool__(self) -> bool:
         return self.fault is None
@@ -41,12 +50,13 @@ class Check:
 
 def check_files(
     path: Location | Iterable[Location],
-    by: str | Sequence[str],
+    by: str | Sequence[str] | None = None,
     *,
     ascending: bool | Sequence[bool] = True,
     na_position: str | Sequence[str] = "last",
     format: str | None = None,
     delimiter: str | None = None,
+    layout: Layout | None = None,
 ) -> Check:
     """Read the keys of files, in the order of their names, and say whether they are sorted.
 
@@ -55,43 +65,49 @@ def check_files(
     Raises
     ------
     InputError
-        A file or column is missing or unreadable, or rows are missing by the output's own manifest.
+        A file or column is missing or unreadable, or rows are missing or altered by the output's own manifest.
     """
-    order = make_order(list(by) if isinstance(by, (list, tuple)) else by, ascending, na_position)
+    order = order_of_files(path, by, ascending, na_position, format)
     names = [key_name(key.name) for key in order.keys]
-    source = open_source(path, keys=names, columns=names, format=format, delimiter=delimiter)
+    options: dict[str, Any] = {"keys": names, "format": format, "delimiter": delimiter, "layout": layout}
+    source = open_source(path, columns=None if by is None else names, **options)
     while True:
         try:
-            checked = _check(source, order)
+            checked = _check(source, order, whole=by is None)
             break
         except csv.WiderTypes as wider:
             source = csv.widen(source, wider.types)
     if checked and isinstance(path, str | os.PathLike):
-        _check_manifest(path, checked.rows)
+        _check_manifest(path, checked)
     return checked
 
 
-def _check(source: Source, order: Order) -> Check:
+def _check(source: Source, order: Order, whole: bool) -> Check:
     above: pa.Table | None = None
-    rows = 0
+    rows = duplicates = checksum = 0
     seen: dict[str, int] = {}
+    names = [str(key.name) for key in order.keys]
     for piece in source.pieces:
         for where, unit in _units(piece):
             table = source.reader(unit)
-            frame = to_frame(table if above is None else pa.concat_tables([above, table]))
-            row = first_fault(frame, order)
-            if row is not None:
+            keys = table.select(names)
+            frame = to_frame(keys if above is None else pa.concat_tables([above, keys]))
+            falls, ties = compare_neighbours(frame, order)
+            if falls.any():
+                row = int(falls.argmax()) + 1
                 before, after = (
                     ", ".join(f"{name}={value}" for name, value in frame.iloc[i].items()) for i in (row - 1, row)
                 )
                 row -= above is not None
                 place = f"{where}, row {seen.get(where, 0) + row:,}"
-                return Check(rows + row, f"{place}: {after} stands below {before}")
+                return Check(rows + row, f"{place}: {after} stands below {before}", duplicates, None)
             rows += table.num_rows
+            duplicates += int(ties.sum())
+            checksum += table_checksum(table.select(source.written.names)) if whole else 0
             seen[where] = seen.get(where, 0) + table.num_rows
             if table.num_rows:
-                above = table.slice(table.num_rows - 1)
-    return Check(rows, None)
+                above = keys.slice(table.num_rows - 1)
+    return Check(rows, None, duplicates, checksum % 2**64 if whole else None)
 
 
 def _units(piece: Any) -> Iterator[tuple[str, Any]]:
@@ -117,11 +133,14 @@ def first_rows(path: Location, count: int) -> pa.Table:
     return pa.concat_tables(tables) if tables else source.schema.empty_table()
 
 
-def _check_manifest(path: Location, rows: int) -> None:
+def _check_manifest(path: Location, found: Check) -> None:
     store, folder = resolve(path)
     try:
-        promised = json.loads(store.read(f"{folder}/{MANIFEST}"))["rows"]
+        manifest = json.loads(store.read(f"{folder}/{MANIFEST}"))
+        rows, checksum = manifest["rows"], manifest["checksum"]
     except (OSError, ValueError, KeyError):
         return
-    if promised != rows:
-        raise InputError(f"{store.url(folder)}: has {rows:,} rows, but its manifest says {promised:,}")
+    if rows != found.rows:
+        raise InputError(f"{store.url(folder)}: has {found.rows:,} rows, but its manifest says {rows:,}")
+    if found.checksum is not None and checksum != f"{found.checksum:016x}":
+        raise InputError(f"{store.url(folder)}: its rows are not those of its manifest, their checksums differ")

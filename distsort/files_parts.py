@@ -15,6 +15,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 import pyarrow as pa
 
@@ -269,16 +270,20 @@ def end_keys(frame: pd.DataFrame, order: Order) -> pd.DataFrame:
 
 
 def first_fault(frame: pd.DataFrame, order: Order) -> int | None:
-    """Return the number of the first row that should stand before the row above it, or None.
+    """Return the number of the first row that should stand before the row above it, or None."""
+    falls, _ = compare_neighbours(frame, order)
+    return int(falls.argmax()) + 1 if falls.any() else None
 
-    Compares neighbours by their key words; it does not sort, so it does not share the mistakes of a sort.
+
+def compare_neighbours(frame: pd.DataFrame, order: Order) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
+    """Say of every row but the first whether it should stand before the row above it, and whether their keys tie.
+
+    Compares key words; it does not sort, so it does not share the mistakes of a sort.
     """
-    if len(frame) < 2:
-        return None
-    falls = np.zeros(len(frame) - 1, np.bool_)
-    tied = np.ones(len(frame) - 1, np.bool_)
-    for word in keys.encode(blocks.key_columns(frame, order), order).words:
-        falls |= tied & (word[1:] < word[:-1])
-        tied &= word[1:] == word[:-1]
-    found = np.flatnonzero(falls)
-    return int(found[0]) + 1 if len(found) else None
+    pairs = max(len(frame) - 1, 0)
+    falls, ties = np.zeros(pairs, np.bool_), np.ones(pairs, np.bool_)
+    if pairs:
+        for word in keys.encode(blocks.key_columns(frame, order), order).words:
+            falls |= ties & (word[1:] < word[:-1])
+            ties &= word[1:] == word[:-1]
+    return falls, ties

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 from typing import IO, Any, cast
 from urllib.parse import unquote
@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 
 from distsort import config
 from distsort.errors import InputError
-from distsort.io.source import Source, conform, join_neighbours, require_columns, travelling
+from distsort.io.source import Source, conform, join_neighbours, require_columns, travelling, written_field
 from distsort.io.storage import Store
 from distsort.order import Order
 
@@ -128,9 +128,7 @@ def scan(
 
     categories, notes = _categories(files, whole, keys)
     schema = pa.schema([travelling(field, field.name in categories) for field in whole])
-    written = pa.schema(
-        [_written(field, schema.field(field.name), len(files)) for field in whole], metadata=whole.metadata
-    )
+    written = pa.schema([written_field(field, schema.field(field.name)) for field in whole], metadata=whole.metadata)
     units, sizes = [], []
     for (store, path, _), footer, values in zip(files, footers, folders, strict=True):
         for number in range(footer.num_row_groups):
@@ -157,6 +155,17 @@ def scan(
         tuple(sum(size_of[unit.path, number] for unit in piece for number in unit.groups) for piece in pieces),
         ParquetSink(),
     )
+
+
+def by_file(source: Source) -> Source:
+    """Return a source none of whose pieces reads from two files."""
+    pieces: list[Piece] = []
+    sizes: list[int] = []
+    for piece, size in zip(source.pieces, source.sizes, strict=True):
+        count = sum(len(groups.groups) for groups in piece)
+        pieces += [(groups,) for groups in piece] or [()]
+        sizes += [size * len(groups.groups) // count for groups in piece] or [size]
+    return replace(source, pieces=tuple(pieces), sizes=tuple(sizes))
 
 
 def _footer(store: Store, path: str) -> Any:
@@ -288,21 +297,6 @@ def _categories(
         elif sets:
             notes.append(f"key {name!r}: the files have different categories, so its values are sorted as values")
     return found, notes
-
-
-def _written(field: pa.Field, travels: pa.Field, files: int) -> pa.Field:
-    """Return a field as it is written: a dictionary again, with codes wide enough for the values of all files."""
-    kind = field.type
-    if pa.types.is_dictionary(kind):
-        if pa.types.is_dictionary(travels.type):
-            return travels
-        value = travels.type
-        return field.with_type(pa.dictionary(pa.int32(), value) if _encodable(value) else value)
-    return travels
-
-
-def _encodable(kind: pa.DataType) -> bool:
-    return not pa.types.is_nested(kind)
 
 
 def _size(group: Any, schema: pa.Schema) -> int:

@@ -30,7 +30,7 @@ class Source:
     Attributes
     ----------
     format
-        "parquet" or "csv".
+        "parquet", "csv", "arrow", "npy", "records" or "text".
     pieces
         What one task reads, in input order; at least one.
     reader
@@ -120,6 +120,15 @@ def travelling(field: pa.Field, ordered: bool = False) -> pa.Field:
     elif pa.types.is_binary_view(kind):
         kind = pa.large_binary()
     return field.with_type(kind)
+
+
+def written_field(field: pa.Field, travels: pa.Field) -> pa.Field:
+    """Return a field as it is written: a dictionary again, with codes wide enough for the values of all files."""
+    if pa.types.is_dictionary(field.type) and not pa.types.is_dictionary(travels.type):
+        if pa.types.is_nested(travels.type):
+            return travels
+        return field.with_type(pa.dictionary(pa.int32(), travels.type))
+    return travels
 
 
 def conform(table: pa.Table, schema: pa.Schema, categories: Mapping[str, pa.Array]) -> pa.Table:
