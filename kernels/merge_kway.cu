@@ -164,7 +164,7 @@ DEVICE void merge_round(Codes<T, CODING> from, const u16* from_place, T* to, u16
 /// Merges one tile. Out: keys (null: not wanted) at a 16-byte aligned address, and values or indices of type V.
 /// BULK moves tiles by bulk copies (sm_90 on), else by 16-byte loads and stores. Dynamic shared memory: see policy.py.
 template <class T, class V, u32 K, u32 THREADS, u32 ITEMS, u32 CODING, u32 CARRY, bool BULK>
-__global__ void __launch_bounds__(THREADS)
+__global__ void __launch_bounds__(THREADS, BULK ? 0 : 1)  // 1: else ptxas spills for 8.0 to save registers
     merge_tiles(const u64* table, Codec codec, u64 total, const u64* cuts, T* keys_out, V* values_out) {
   using Shape = Tile<T, K, THREADS, ITEMS>;
   constexpr u32 CHUNK = Shape::CHUNK;

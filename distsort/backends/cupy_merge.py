@@ -22,6 +22,7 @@ import numpy.typing as npt
 
 from distsort.backends.cupy_keys import Coded
 from distsort.backends.cupy_launch import UNSIGNED, device
+from distsort.backends.cupy_radix import cascade
 from distsort.kernels import policy
 from distsort.kernels.loader import kernels
 
@@ -116,8 +117,6 @@ def merge_order(words: Sequence[Coded], bounds: npt.NDArray[np.int64]) -> Any:
         cupy int64, shape (n,).
     """
     if len(words) != 1:
-        from distsort.backends.cupy import cascade
-
         return cascade(words, int(bounds[-1]))
     slices = zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True)
     runs = [Run(words[0].values[a:b], a) for a, b in slices]
@@ -160,7 +159,7 @@ def _launch(
     k = next(k for k in (2, 4, 8) if k >= len(runs))
     capability, _ = device(cupy.cuda.runtime.getDevice())
     shape = policy.merge_shape(capability, dtype.itemsize, k, carry != "NOTHING")
-    cuts_kernel, tiles_kernel = kernels(FILE, _names(shape, k, dtype, codec, carry, value_dtype))
+    cuts_kernel, tiles_kernel = kernels(FILE, kernel_names(shape, k, dtype, codec, carry, value_dtype))
     tile = shape.tile(dtype.itemsize, k)
     tiles = -(-total // tile)
     cuts = cupy.empty((tiles + 1, k), np.uint64)
@@ -192,7 +191,7 @@ def _table(runs: list[Run], k: int) -> npt.NDArray[np.uint64]:
     return table
 
 
-def _names(
+def kernel_names(
     shape: policy.MergeShape,
     k: int,
     dtype: np.dtype[Any],
@@ -200,6 +199,7 @@ def _names(
     carry: str,
     value_dtype: np.dtype[Any] | None,
 ) -> tuple[str, str]:
+    """Return the instantiations of merge_cuts and merge_tiles for a merge."""
     key = UNSIGNED[dtype.itemsize]
     value = "u32" if value_dtype is None else UNSIGNED[value_dtype.itemsize]
     plain = codec == policy.codec("u", 8)
