@@ -167,20 +167,19 @@ def collection(client: Client, case: Case) -> Any:
     for future in made:
         if future.status == "error":
             future.result()
+    empty = replace(case, rows=0)
+    meta = client.submit(draw, 0, empty, pure=False).result() if case.device else draw(0, empty)
     if case.is_frame:
         import dask.dataframe as dd
 
-        meta = (
-            client.submit(draw, 0, replace(case, rows=0), pure=False).result()
-            if case.device
-            else draw(0, replace(case, rows=0))
-        )
-        return dd.from_delayed(made, meta=meta, verify_meta=False)
-    import dask.array as da
+        made = dd.from_delayed(made, meta=meta, verify_meta=False).persist()
+    else:
+        import dask.array as da
 
-    meta = draw(0, replace(case, rows=0))
-    blocks = [da.from_delayed(dask.delayed(f), (case.rows,), meta=meta, dtype=meta.dtype) for f in made]
-    return da.concatenate(blocks)
+        blocks = [da.from_delayed(dask.delayed(f), (case.rows,), meta=meta, dtype=meta.dtype) for f in made]
+        made = da.concatenate(blocks).persist()
+    wait(made, timeout=TIMEOUT)
+    return made
 
 
 def sorter(method: str, case: Case) -> Callable[[Any], Any]:

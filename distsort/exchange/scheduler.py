@@ -30,6 +30,7 @@ from distributed import Scheduler
 from distributed.diagnostics.plugin import SchedulerPlugin
 
 from distsort.exchange.handles import NAME, BarrierTask
+from distsort.exchange.page import add_page
 
 PATIENCE = 1.0
 """Seconds to wait for the news that an unreachable worker is dead, before the run is taken for lost."""
@@ -49,12 +50,16 @@ class Attempt:
 class Sorting:
     """A barrier that is needed: the runs it stands on, and who has complained of them how often.
 
-    ``where[run]`` is None from the moment the run is taken for lost until it announces itself again.
+    ``where[run]`` is None from the moment the run is taken for lost until it announces itself again. `lost` counts such
+    runs; `before` holds what the workers had pulled and spilled when the sort began, in bytes.
     """
 
     where: dict[Any, Attempt | None] = field(default_factory=dict)
     strikes: Counter[tuple[Any, Any]] = field(default_factory=Counter)
     spread: bool = False
+    began: float = field(default_factory=time)
+    lost: int = 0
+    before: dict[str, int] = field(default_factory=dict)
 
 
 class PullPlugin(SchedulerPlugin):
@@ -107,6 +112,7 @@ class PullState:
         self.sorts: dict[Any, Sorting] = {}
         scheduler.handlers.update(distsort_join=self.join, distsort_trouble=self.trouble)
         scheduler.stream_handlers["distsort-run"] = self.announce
+        add_page(self)
 
     def join(self, worker: str) -> None:
         """Note a worker that has installed our handlers."""
@@ -123,7 +129,7 @@ class PullState:
         self._free(run)
         made = self.attempts[run] = Attempt(attempt, worker)
         for barrier in self._barriers(ts):
-            sort = self.sorts.setdefault(barrier.key, Sorting())
+            sort = self._sort(barrier)
             sort.spread = bool(barrier.run_spec.kwargs.get("spread"))
             sort.where[run] = made
             self.scheduler.client_desires_keys([run], client=_client(barrier.key))
@@ -134,6 +140,7 @@ class PullState:
             if finish in _OVER:
                 self._free(key)
         elif key in self.sorts:
+            self._log(key, {"waiting": "runs", "processing": "cuts", "memory": "parts"}.get(finish))
             if finish in _OVER:
                 # Releasing here would be a transition inside a transition.
                 self.scheduler.loop.add_callback(self._settle, key)
@@ -146,6 +153,7 @@ class PullState:
             return
         if ts is not None and (ts.state not in _OVER or (ts.state == "released" and (ts.waiters or ts.who_wants))):
             return
+        self._log(barrier, "failed" if ts is not None and ts.state == "erred" else "over")
         sort = self.sorts.pop(barrier)
         client = _client(barrier)
         if client in self.scheduler.clients:
@@ -204,6 +212,7 @@ class PullState:
             recommendations[barrier] = "released"
         for run in lost:
             sort.where[run] = None
+            sort.lost += 1
             copies = self._downstream(self.scheduler.tasks[run]) if run in self.scheduler.tasks else ()
             for copy in copies:
                 if copy.state == "memory" and not isinstance(copy.run_spec, BarrierTask):
@@ -222,7 +231,7 @@ class PullState:
         while True:
             if barrier not in self.scheduler.tasks:
                 return 0
-            sort = self.sorts.setdefault(barrier, Sorting())
+            sort = self._sort(self.scheduler.tasks[barrier])
             if run in sort.where and ((known := sort.where[run]) is None or known.id != attempt):
                 return 0
             if reason == "silent" or time() > deadline:
@@ -241,6 +250,64 @@ class PullState:
         for barrier in self.sorts:
             self.scheduler.clients.pop(_client(barrier), None)
         self.sorts.clear()
+
+    # What people see
+
+    def _sort(self, barrier: Any) -> Sorting:
+        """Return what is known of the sort of a barrier, which begins now if nothing is."""
+        if barrier.key not in self.sorts:
+            self.sorts[barrier.key] = Sorting(before=self._totals())
+            self._log(barrier.key, "runs")
+        return self.sorts[barrier.key]
+
+    def _totals(self) -> dict[str, int]:
+        """Sum what all workers have reported, in bytes."""
+        reports = [w for ws in self.scheduler.workers.values() if (w := ws.metrics.get(NAME))]
+        return {name: sum(r[name] for r in reports) for name in ("pulled", "spilled")}
+
+    def _log(self, barrier: Any, phase: str | None) -> None:
+        """Tell subscribers of the topic "distsort" of a new phase, with what is known by then."""
+        if phase is None:
+            return
+        sort, totals = self.sorts[barrier], self._totals()
+        event = {"sort": str(barrier), "phase": phase, "seconds": time() - sort.began, "lost": sort.lost}
+        # Workers report with their heartbeats, so these are some hundred milliseconds old.
+        event.update({name: max(n - sort.before[name], 0) for name, n in totals.items()})
+        if phase in ("over", "failed"):
+            event["imbalance"] = self._imbalance(barrier)
+        self.scheduler.log_event(NAME, event)
+
+    def _imbalance(self, barrier: Any) -> float | None:
+        """Bytes of finished parts on the fullest worker, divided by the mean over all; None once they are gone."""
+        ts = self.scheduler.tasks.get(barrier)
+        held: Counter[str] = Counter()
+        for part in ts.dependents if ts is not None else ():
+            for ws in part.who_has or ():
+                held[ws.address] += part.nbytes
+        return max(held.values()) * len(self.scheduler.workers) / held.total() if held.total() else None
+
+    def overview(self) -> dict[str, Any]:
+        """Return what the page shows: the sorts that run now, and the report of every store."""
+        sorts = []
+        for barrier, sort in self.sorts.items():
+            ts = self.scheduler.tasks.get(barrier)
+            if ts is None:
+                continue
+            made = sum(run in self.attempts and self.scheduler.tasks[run].state == "memory" for run in sort.where)
+            sorts.append(
+                {
+                    "sort": str(barrier),
+                    "phase": {"processing": "cuts", "memory": "parts"}.get(ts.state, "runs"),
+                    "runs": len(ts.dependencies),
+                    "runs_made": made,
+                    "parts": len(ts.dependents),
+                    "parts_made": sum(d.state == "memory" for d in ts.dependents),
+                    "seconds": time() - sort.began,
+                    "lost": sort.lost,
+                }
+            )
+        stores = {ws.address: w for ws in self.scheduler.workers.values() if (w := ws.metrics.get(NAME))}
+        return {"sorts": sorts, "workers": stores}
 
     def _send(self, worker: str, message: dict[str, Any]) -> None:
         if worker in self.members and worker in self.scheduler.stream_comms:

@@ -44,7 +44,7 @@ def cluster(
             n_workers=workers if nanny else 0,
             threads_per_worker=1,
             processes=True,
-            dashboard_address=None,
+            dashboard_address=":0",
             **{"memory_limit": "2 GiB", **kwargs},
         ) as local,
         bare_workers(local, 0 if nanny else workers),

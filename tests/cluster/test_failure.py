@@ -191,6 +191,7 @@ def test_cancelled_and_asked_for_again_at_once():
             time.sleep(0.1)
             client.cancel(result)
             del result
-            kit.until(lambda: not kit.scheduler_of(client).tasks, 10)
+            # A client keeps the state "cancelled" of a key until its last future is gone.
+            kit.until(lambda: not kit.scheduler_of(client).tasks and not client.futures, 10)
         assert (kit.finish(kit.start(kit.sort(lazy))) == np.sort(source)).all()
         kit.assert_clean(client)
