@@ -6,7 +6,7 @@ import ctypes
 import functools
 import struct
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import cupy
@@ -14,11 +14,12 @@ import numpy as np
 
 from distsort.kernels import policy
 from distsort.kernels.instances import UNSIGNED, Method, radix_names
-from distsort.kernels.loader import Kernel, kernels
+from distsort.kernels.loader import Kernel, SpillError, kernels
 
 __all__ = ["UNSIGNED", "Method"]
 
 FILE = "radix_onesweep.cu"
+LEAST_ITEMS = 8  # below this a smaller tile is not tried
 CONTROL = np.dtype(
     [
         ("ticket", "u4", 8),
@@ -66,7 +67,14 @@ def device(number: int) -> tuple[tuple[int, int], int]:
 def _family(
     number: int, method: Method, shape: policy.RadixShape, counting: policy.HistogramShape, wide: bool
 ) -> Family:
-    loaded = kernels(FILE, radix_names(method, shape, counting, wide))
+    while True:
+        try:
+            loaded = kernels(FILE, radix_names(method, shape, counting, wide))
+            break
+        except SpillError:  # another compiler than the policy was measured with: a smaller tile fits its registers
+            if shape.items <= LEAST_ITEMS:
+                raise
+            shape = replace(shape, items=max(LEAST_ITEMS, shape.items - 8))
     return Family(
         shape,
         counting,
