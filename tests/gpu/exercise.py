@@ -28,15 +28,18 @@ def main() -> None:
         cupy.cuda.Device().synchronize()
         print(f"{kernels.__name__}: right, {time.perf_counter() - start:.1f} s", flush=True)
     launched = {re.split("[<(]", name)[0] for module in loader.cache_info() for name in module["kernels"]}
-    written = {
-        name
-        for source in Path(loader.FOLDER).glob("*.cu")
-        for name in re.findall(r"__global__[^(]*?(?:__launch_bounds__\([^)]*\)\s*)?(\w+)\(", source.read_text())
-    }
+    written = kernels_of(Path(loader.FOLDER))
     missing = sorted(written - launched)
     if missing:
         raise SystemExit(f"these kernels were not run: {', '.join(missing)}")
     print(f"{len(written)} kernels ran, in {sum(len(m['kernels']) for m in loader.cache_info())} instantiations")
+
+
+def kernels_of(folder: Path) -> set[str]:
+    """Return the names of all kernels in a folder's sources."""
+    text = re.sub(r"//[^\n]*", "", "".join(path.read_text() for path in folder.glob("*.cu*")))
+    bounds = r"__launch_bounds__\((?:[^()]|\([^()]*\))*\)"
+    return set(re.findall(r"__global__\s+void\s+(\w+)\s*\(", re.sub(bounds, "", text)))
 
 
 def words(rng: np.random.Generator, n: int, dtype: str) -> np.ndarray:

@@ -9,6 +9,7 @@ import sys
 import pytest
 
 from tests.gpu import evidence as ev
+from tests.gpu import exercise
 
 
 @pytest.fixture
@@ -85,3 +86,10 @@ def test_parts_are_renewed_one_by_one(tmp_path, monkeypatch):
     ]
     assert set(evidence["parts"]) == {"kernels", "cluster"}
     assert list(evidence)[:4] == ["date", "gpus", "driver", "code_sha256"]
+
+
+def test_the_exercise_knows_every_kernel():
+    found = exercise.kernels_of(ev.ROOT / "kernels")
+    assert {"merge_tiles", "radix_pass", "radix_repair", "sort_rows_by_block", "exclusive_scan"} <= found
+    text = "".join(p.read_text() for p in (ev.ROOT / "kernels").glob("*.cu*"))
+    assert len(found) == text.count("__global__ void ")
