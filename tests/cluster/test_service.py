@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -15,6 +16,7 @@ import pytest
 from distsort.errors import ServiceError
 from tests.cluster.kit import slow_down
 from tests.cluster.service import PATIENCE, Cluster, free_ports, until, write_input
+from tests.deploy.browser import browser
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -171,6 +173,45 @@ def test_a_killed_job_process(cluster, rows):
     assert (job["state"], job["attempt"]) == ("SUCCEEDED", 2), job
     cluster.check("shot", rows)
     assert not list(cluster.data.glob(".shot*"))
+
+
+@pytest.mark.skipif(shutil.which("chromium") is None, reason="Chromium is not installed")
+def test_the_page_in_a_browser(cluster, tmp_path):
+    """A job is started, its progress is seen to move, at the width of a desktop and of a phone."""
+    evil = "<img src=x onerror=alert(1)>"
+    cluster.sort.submit(str(cluster.data / "in"), str(cluster.data / "evil"), evil, submission_id="evil")
+    cluster.sort.wait("evil", PATIENCE)
+    with browser() as page:
+        page.size(1100, 900)
+        page.open(f"{cluster.url}/distsort/")
+        start_slow(cluster, "watched", 0.5)
+        where = "(document.querySelector('details:has(.RUNNING) .where') || {}).textContent"
+        merging = rf"/^(merge|write) \d of 8/.test({where})"
+        page.until(merging)
+        first = page.eval(where)
+        page.until(f"{where} !== {json.dumps(first)} && {merging}")
+        assert page.eval("document.querySelector('details:has(.RUNNING)').open"), "what runs is unfolded"
+        bars = page.eval("document.querySelectorAll('details:has(.RUNNING) svg rect:not(.track)').length")
+        assert bars >= 3
+        assert float(page.eval("document.querySelector('details:has(.RUNNING) .total i').style.width").rstrip("%")) > 30
+        page.shot(tmp_path / "desktop.png")
+        page.size(390, 844, phone=True)
+        page.until(f"{where} === undefined")
+        card = "[...document.querySelectorAll('details')].find(d => d.querySelector('.id').textContent === 'watched')"
+        assert page.eval(f"{card}.querySelector('.state').textContent") == "succeeded"
+        assert "largest / mean 1.0000" in page.eval(f"{card}.innerText")
+        phases = page.eval(f"[...{card}.querySelectorAll('svg text')].map(t => t.textContent)")
+        assert {"scan", "read", "sort", "cuts", "merge", "write", "publish"} <= set(phases)
+        page.eval(f"{card}.querySelector('button').click()")
+        page.until(f"{card}.querySelector('pre').textContent.includes('checksum')")
+        page.eval("document.querySelectorAll('details').forEach(d => d.open = true)")
+        page.until(f"document.body.innerText.includes({json.dumps(evil)})")
+        assert page.eval("document.images.length") == 0, "what users write is text"
+        assert page.eval("document.documentElement.scrollWidth") <= 390, "nothing sticks out on a phone"
+        page.shot(tmp_path / "phone.png")
+        assert page.errors == []
+        assert {url.split("?")[0] for url in page.requests if not url.startswith(cluster.url)} == set()
+    assert min((tmp_path / name).stat().st_size for name in ("desktop.png", "phone.png")) > 20_000
 
 
 def test_a_scheduler_that_is_killed_with_200_jobs_in_its_queue(cluster, rows):
