@@ -26,8 +26,11 @@ TROUBLE = 2
 # Each command with the place of its click command and what --help says of it. A module that is not installed or does
 # not exist takes its commands out of the list.
 COMMANDS: dict[str, tuple[str, str]] = {
-    "sort": ("distsort.cli_files:sort", "Sort Parquet or CSV files into a folder of Parquet parts."),
+    "sort": ("distsort.cli_files:sort", "Sort files into a folder of parts."),
+    "merge": ("distsort.cli_files:merge", "Merge files each of which is sorted already."),
     "check": ("distsort.cli_files:check", "Say whether files are sorted."),
+    "plan": ("distsort.cli_plan:plan", "Say what a sort would do."),
+    "generate": ("distsort.cli_plan:generate", "Write a file of rows to sort."),
     "info": ("distsort.cli_info:info", "Show versions, devices, caches, settings and schedulers."),
     "bench": ("distsort.bench.commands:bench", "Measure sorting, side by side with others."),
     "serve": ("distsort.cli_jobs:serve", "Run a scheduler that takes sort jobs over HTTP."),

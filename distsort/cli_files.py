@@ -1,139 +1,78 @@
-"""The commands about files: sort, check."""
+"""The commands that sort files and look at them: sort, merge, check."""
 
 from __future__ import annotations
 
-import re
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from distsort.cli import Trouble, trouble
-from distsort.errors import OptionError
-from distsort.order import Key
+from distsort.cli import trouble
+from distsort.cli_options import common_options, gnu_size, input_arguments, input_options, parse_key, place_options
 
 if TYPE_CHECKING:
     from distsort.report import Report
 
-_DIRECTIONS = {"asc": False, "desc": True}
-_PLACES = {"first": True, "last": False}
 
-
-def parse_key(text: str, reverse: bool = False) -> Key:
-    r"""Read ``COLUMN[:asc|desc][:first|last]``.
-
-    A column name may hold colons; only the words above at its end are options. A backslash takes the meaning from a
-    colon, for a name that ends like an option.
-
-    Examples
-    --------
-    >>> parse_key("price:desc")
-    Key(name='price', descending=True, nulls_first=False)
-    >>> parse_key("a:b:first").name, parse_key(r"odd\:desc").name
-    ('a:b', 'odd:desc')
-    """
-    words = [word.replace("\\:", ":") for word in re.split(r"(?<!\\):", text)]
-    descending: bool | None = None
-    nulls_first: bool | None = None
-    while len(words) > 1 and words[-1] in (_DIRECTIONS | _PLACES):
-        word = words.pop()
-        if word in _DIRECTIONS and descending is None:
-            descending = _DIRECTIONS[word]
-        elif word in _PLACES and nulls_first is None:
-            nulls_first = _PLACES[word]
-        else:
-            raise OptionError(f"-k {text!r}: {word!r} says again what was said: give one direction and one null place")
-    name = ":".join(words)
-    return Key(name, reverse if descending is None else descending, bool(nulls_first))
-
-
-def _key_options(command: Callable[..., Any]) -> Callable[..., Any]:
+def _job_options(command: Callable[..., Any]) -> Callable[..., Any]:
     for decorate in (
+        common_options,
+        click.option("--performance-report", metavar="FILE.html", help="Write Dask's performance report there."),
         click.option(
-            "-k",
-            "--key",
-            "keys",
-            multiple=True,
-            required=True,
-            metavar="COLUMN[:asc|desc][:first|last]",
-            help="Sort by this column; repeat for more keys. A colon in a name needs no care unless the name ends "
-            "like an option: then write \\:.",
+            "--report", "report_file", metavar="FILE", help="Write the report there: .html a page, else JSON."
         ),
-        click.option("-r", "--reverse", is_flag=True, help="Descending, for keys that do not say asc."),
-        click.option("--format", "format_", type=click.Choice(["parquet", "csv"]), help="Of the input; else by name."),
-        click.option("--delimiter", metavar="CHAR", help="Between CSV fields. [default: a tab for .tsv, else a comma]"),
-    ):
-        command = decorate(command)
-    return command
-
-
-def _common_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    for decorate in (
-        click.option("--conf", multiple=True, metavar="KEY=VALUE", help="Set a configuration value; repeatable."),
-        click.option("--json", "as_json", is_flag=True, help="Print the result as JSON."),
-        click.option("-q", "--quiet", is_flag=True, help="Print errors only."),
-        click.option("-v", "--verbose", is_flag=True, help="Show tracebacks."),
+        click.option("--show", type=click.IntRange(min=0), default=0, metavar="N", help="Print the first N rows."),
+        click.option("-T", "--temporary-directory", metavar="DIR", help="Where runs spill."),
+        click.option("--gpus", type=click.IntRange(min=1), metavar="N", help="Start a cluster with N GPUs; they sort."),
+        click.option("--workers", type=click.IntRange(min=1), metavar="N", help="Start a cluster of N processes here."),
+        click.option("--scheduler-file", metavar="FILE", help="Where a Dask scheduler has written its address."),
+        click.option(
+            "--scheduler", metavar="ADDRESS", help="Dask scheduler. [default: threads, or a cluster of this machine]"
+        ),
+        place_options,
+        click.option("--overwrite", is_flag=True, help="Replace an existing output, once the new one is whole."),
+        input_options,
+        click.option("-o", "--output", required=True, metavar="OUT", help="Folder or URL of the output."),
+        click.argument("inputs", nargs=-1, required=True, metavar="IN..."),
     ):
         command = decorate(command)
     return command
 
 
 @click.command(name="sort")
-@click.argument("inputs", nargs=-1, required=True, metavar="IN...")
-@click.option("-o", "--output", required=True, metavar="OUT", help="Folder or URL of the output.")
-@_key_options
-@click.option("--overwrite", is_flag=True, help="Replace an existing output, once the new one is whole.")
-@click.option("--npartitions", type=click.IntRange(min=1), help="Number of parts. [default: as the input is cut]")
-@click.option("--columns", metavar="A,B,...", help="Keep only these columns, in this order.")
-@click.option("--backend", type=click.Choice(["numpy", "cupy"]), help="Who sorts. [default: looks at the blocks]")
-@click.option("--exchange", type=click.Choice(["graph", "pull"]), help="How rows move. [default: the plan decides]")
-@click.option("--scheduler", metavar="ADDRESS", help="Dask scheduler. [default: threads, or a cluster of this machine]")
-@click.option("--scheduler-file", metavar="FILE", help="Where a Dask scheduler has written its address.")
-@click.option("--workers", type=click.IntRange(min=1), metavar="N", help="Start a cluster of N processes here.")
-@click.option("--gpus", type=click.IntRange(min=1), metavar="N", help="Start a cluster with N GPUs; they sort.")
-@click.option("-S", "--memory", metavar="SIZE", help="Sort within this much memory, in this process, spilling to -T.")
-@click.option("-T", "--temporary-directory", metavar="DIR", help="Where runs spill.")
-@click.option("--show", type=click.IntRange(min=0), default=0, metavar="N", help="Print the first N rows.")
-@click.option("--report", "report_file", metavar="FILE.json", help="Write the report there.")
-@click.option("--performance-report", metavar="FILE.html", help="Write Dask's performance report of the cluster there.")
-@_common_options
-def sort(
-    inputs: tuple[str, ...],
-    output: str,
-    keys: tuple[str, ...],
-    reverse: bool,
-    format_: str | None,
-    delimiter: str | None,
-    overwrite: bool,
-    npartitions: int | None,
-    columns: str | None,
-    backend: str | None,
-    exchange: str | None,
-    scheduler: str | None,
-    scheduler_file: str | None,
-    workers: int | None,
-    gpus: int | None,
-    memory: str | None,
-    temporary_directory: str | None,
-    show: int,
-    report_file: str | None,
-    performance_report: str | None,
-    conf: tuple[str, ...],
-    as_json: bool,
-    quiet: bool,
-    verbose: bool,
-) -> None:
-    """Sort Parquet or CSV files into a folder of Parquet parts.
+@_job_options
+@click.option("-m", "--merge", is_flag=True, help="Each input file is sorted already: the same as the command merge.")
+@click.option("-s", "--stable", is_flag=True, help="Ties keep the order of the input. They always do.")
+def sort(merge: bool, stable: bool, **options: Any) -> None:
+    """Sort files into a folder of parts.
 
-    IN is a file, a folder, a glob or a URL. Ties keep the order of the input; parts differ by one row at most. The
-    output appears whole or not at all.
+    IN is a file, a folder, a glob or a URL. Parquet and CSV become Parquet; Arrow, .npy, records and text stay what
+    they are. Ties keep the order of the input; parts differ by one row at most. The output appears whole or not at all.
 
     \b
     distsort sort flights.csv -o sorted/ -k arr_delay:desc -k carrier
+    distsort sort words.txt -o sorted/ -S 1G -T /scratch
     distsort sort 's3://bucket/in/*.parquet' -o s3://bucket/out -k id --scheduler tcp://host:8786
     """  # noqa: D301 (click takes the backspace as a mark)
-    with trouble(verbose):
+    _run(options, presorted=merge)
+
+
+@click.command(name="merge")
+@_job_options
+def merge(**options: Any) -> None:
+    """Merge files each of which is sorted already.
+
+    They are checked and merged; nothing is sorted again. On ties the earlier file comes first.
+    """
+    _run(options, presorted=True)
+
+
+def _run(options: dict[str, Any], presorted: bool) -> None:
+    """Sort with the options of a command line."""
+    quiet = options["quiet"]
+    with trouble(options["verbose"]):
         import dask
 
         from distsort import config
@@ -141,85 +80,72 @@ def sort(
         from distsort.files import sort_files
         from distsort.progress import on_terminal
 
-        settings = config.parse_settings(conf)
-        if temporary_directory is not None:
-            settings["distsort.temporary-directory"] = temporary_directory
-        order = [parse_key(key, reverse) for key in keys]
+        settings = config.parse_settings(options["conf"])
+        if options["temporary_directory"] is not None:
+            settings["distsort.temporary-directory"] = options["temporary_directory"]
+        arguments = input_arguments(**{name: options[name] for name in _INPUT})
+        where = [options[name] for name in ("scheduler", "scheduler_file", "workers", "gpus")]
         with (
             dask.config.set(settings),
-            attached(scheduler, scheduler_file, workers, gpus) as client,
-            observed(client, output, performance_report),
+            attached(*where) as client,
+            observed(client, options["output"], options["performance_report"]),
         ):
             report = sort_files(
-                inputs,
-                output,
-                [str(key.name) for key in order],
-                ascending=[not key.descending for key in order],
-                na_position=["first" if key.nulls_first else "last" for key in order],
-                overwrite=overwrite,
-                npartitions=npartitions,
-                columns=None if columns is None else columns.split(","),
-                format=format_,
-                delimiter=_delimiter(delimiter),
-                backend=backend or ("cupy" if gpus else None),
-                exchange=exchange,
-                memory=memory,
+                options["inputs"],
+                options["output"],
+                **arguments,
+                overwrite=options["overwrite"],
+                npartitions=options["npartitions"],
+                columns=split_columns(options["columns"]),
+                presorted=presorted,
+                backend=options["backend"] or ("cupy" if options["gpus"] else None),
+                exchange=options["exchange"],
+                memory=gnu_size(options["memory"]),
                 client=client,
                 show_progress=not quiet and on_terminal(),
             )
-        if report_file is not None:
-            from pathlib import Path
-
-            Path(report_file).write_text(report.to_json() + "\n", encoding="utf-8")
-        if as_json:
+        if options["report_file"] is not None:
+            _write_report(report, Path(options["report_file"]))
+        if options["as_json"]:
             click.echo(report.to_json())
         elif not quiet:
             _print(report)
-        if show and not as_json:
-            _show(report, [str(key.name) for key in order], show)
+        if options["show"] and not options["as_json"]:
+            _show(report, arguments["by"] or [], options["show"])
+
+
+_INPUT = ("keys", "reverse", "format_", "delimiter", "record_length", "key_offset", "key_length")
 
 
 @click.command(name="check")
 @click.argument("inputs", nargs=-1, required=True, metavar="PATH...")
-@_key_options
-@_common_options
-def check(
-    inputs: tuple[str, ...],
-    keys: tuple[str, ...],
-    reverse: bool,
-    format_: str | None,
-    delimiter: str | None,
-    conf: tuple[str, ...],
-    as_json: bool,
-    quiet: bool,
-    verbose: bool,
-) -> None:
+@input_options
+@common_options
+def check(inputs: tuple[str, ...], **options: Any) -> None:
     """Say whether files are sorted, file after file.
 
     Exit status 0: sorted. 1: not sorted; the first row out of order is named. 2: trouble.
     """
-    with trouble(verbose):
+    with trouble(options["verbose"]):
         import dask
 
         from distsort import config
         from distsort.files import check_files
 
-        order = [parse_key(key, reverse) for key in keys]
-        with dask.config.set(config.parse_settings(conf)):
+        with dask.config.set(config.parse_settings(options["conf"])):
             found = check_files(
-                inputs[0] if len(inputs) == 1 else inputs,
-                [str(key.name) for key in order],
-                ascending=[not key.descending for key in order],
-                na_position=["first" if key.nulls_first else "last" for key in order],
-                format=format_,
-                delimiter=_delimiter(delimiter),
+                inputs[0] if len(inputs) == 1 else inputs, **input_arguments(**{name: options[name] for name in _INPUT})
             )
-    if as_json:
+    checksum = None if found.checksum is None else f"{found.checksum:016x}"
+    if options["as_json"]:
         import json
 
-        click.echo(json.dumps({"sorted": bool(found), "rows": found.rows, "fault": found.fault}))
-    elif found and not quiet:
-        click.echo(f"sorted: {found.rows:,} rows")
+        facts = {"sorted": bool(found), "rows": found.rows, "duplicates": found.duplicates}
+        click.echo(json.dumps({**facts, "checksum": checksum, "fault": found.fault}))
+    elif found and not options["quiet"]:
+        click.echo(f"sorted: {found.rows:,} rows, {found.duplicates:,} with the keys of the row above them")
+        if checksum is not None:
+            click.echo(f"checksum {checksum}")
     elif not found:
         click.echo(f"not sorted: {found.fault}", err=True)
     if not found:
@@ -227,8 +153,18 @@ def check(
         click.get_current_context().exit(1)
 
 
-def _delimiter(text: str | None) -> str | None:
-    return "\t" if text in ("\\t", "tab") else text
+def split_columns(text: str | None) -> list[str] | None:
+    """Read ``A,B,...``."""
+    return None if text is None else text.split(",")
+
+
+def _write_report(report: Report, path: Path) -> None:
+    if path.suffix in (".html", ".htm"):
+        from distsort.report_page import page
+
+        path.write_text(page(report), encoding="utf-8")
+    else:
+        path.write_text(report.to_json() + "\n", encoding="utf-8")
 
 
 def _print(report: Report) -> None:
@@ -269,4 +205,4 @@ def _cell(value: Any) -> str:
     return text if len(text) <= 40 else text[:37] + "..."
 
 
-__all__ = ["Trouble", "check", "parse_key", "sort"]
+__all__ = ["check", "merge", "parse_key", "sort", "split_columns"]

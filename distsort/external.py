@@ -99,6 +99,9 @@ class Budget:
         """About how many run files there will be."""
         return max(1, -(-self.nbytes // max(self.unit, 1)))
 
+    def _in_slabs(self) -> str:
+        return "at once" if self.slabs == 1 else f"in {self.slabs:,} slabs"
+
     def explain(self) -> str:
         """Return the budget as text."""
         return "\n".join(
@@ -107,7 +110,7 @@ class Budget:
                 f"  runs      about {self.runs:,} of {bytes_text(min(self.unit, self.nbytes))}",
                 f"  threads   {self.threads}, each with a run or a slab of its own",
                 f"  spill     {bytes_text(self.nbytes)} to disk, once",
-                f"  parts     {self.parts:,}, each merged from {self.slabs:,} slabs",
+                f"  parts     {self.parts:,}, each merged {self._in_slabs()}",
             ]
         )
 
@@ -220,7 +223,7 @@ class External:
         self.progress = Progress()
         self._stopped = threading.Event()
 
-    def run(self, progress: Progress) -> tuple[list[Read], list[Written]]:
+    def run(self, progress: Progress) -> tuple[list[Read], list[Written], int]:
         """Sort; nothing is published.
 
         Returns
@@ -229,6 +232,8 @@ class External:
             One for each group of pieces.
         list of Written
             One for each part.
+        int
+            Bytes spilled.
         """
         self.progress = progress
         # A piece that is in order is a run; two of them together need not be.
@@ -242,7 +247,8 @@ class External:
         nan = {name for run in runs for name in run.nan}
         progress.expect({"merge": self.budget.parts * self.budget.slabs})
         written = self._all(lambda number: self._write_part(runs, cuts, nan, number), self.budget.parts)
-        return [read for _, read in sorted_groups], written
+        spilled = sum(run.sample.nbytes for run in runs)
+        return [read for _, read in sorted_groups], written, spilled
 
     def find_cuts(self, runs: Sequence[DiskRun]) -> Cuts:
         """Cut all runs into slabs of equal size, exactly."""
@@ -303,8 +309,8 @@ class External:
         rows = make_run(frame, self.spec).rows
         del frame
         positions = regular_positions(len(rows), SAMPLES)
-        sample = Sample(len(rows), positions, Run(rows).keys_at(positions, self.spec), 0)
         ordered = to_table(rows, self.source.schema)
+        sample = Sample(len(rows), positions, Run(rows).keys_at(positions, self.spec), ordered.nbytes)
         path = self.folder / f"run-{name}.arrow"
         try:
             with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, ordered.schema) as writer:
@@ -350,6 +356,6 @@ class External:
 
 def sort_external(
     source: Source, spec: Spec, write: WritePart, budget: Budget, folder: Path, progress: Progress
-) -> tuple[list[Read], list[Written]]:
+) -> tuple[list[Read], list[Written], int]:
     """Sort a source within a budget, spilling to a folder; see `External.run`."""
     return External(source, spec, write, budget, folder).run(progress)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import os
 import platform
+import resource
 import time
 import uuid
 from collections.abc import Iterable, Sequence
@@ -136,7 +137,9 @@ def sort_files(
     names = [key_name(key.name) for key in order.keys]
     if npartitions is not None and npartitions < 1:
         raise OptionError(f"npartitions={npartitions}: ask for at least one part")
-    limit = None if memory is None else _memory(memory, client)
+    limit = None if memory is None else memory_size(memory)
+    if limit is not None and client is not None:
+        raise OptionError("memory= is for a sort in this process: workers of a cluster have limits of their own")
     with progress.stage("scan"):
         named = [resolve(url) for url in _several(src)]
         source = open_source(
@@ -187,6 +190,8 @@ def sort_files(
         scheduler=done.scheduler,
         plan=done.plan,
         notes=source.notes,
+        peak_memory=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+        spilled=done.spilled,
     )
 
 
@@ -205,8 +210,7 @@ class Job:
     @property
     def parts(self) -> int:
         """Number of output files."""
-        size = config.get_bytes("files.part-size")
-        return self.npartitions or max(len(self.source.pieces), -(-self.source.nbytes // size))
+        return parts_of(self.source, self.npartitions)
 
 
 @dataclass(frozen=True)
@@ -217,6 +221,7 @@ class Done:
     written: Sequence[Written]
     scheduler: str
     plan: str
+    spilled: int = 0
 
 
 def _on_dask(job: Job, stage: Stage, client: Any, progress: Progress, show: bool) -> Done:
@@ -281,20 +286,26 @@ def _within(job: Job, stage: Stage, memory: int, progress: Progress, show: bool)
     budget = make_budget(job.source, job.parts, memory)
     spec = Spec(job.order, "rows", backend=job.backend, ignore_index=True, presorted=job.presorted)
     with scratch_folder(temporary_directory()) as folder, watch(progress, show=show):
-        read, written = sort_external(job.source, spec, write, budget, folder, progress)
-    return Done(read, written, f"{budget.threads} of {os.cpu_count()} threads of this process", budget.explain())
+        read, written, spilled = sort_external(job.source, spec, write, budget, folder, progress)
+    return Done(
+        read, written, f"{budget.threads} of {os.cpu_count()} threads of this process", budget.explain(), spilled
+    )
 
 
-def _memory(memory: str | int, client: Any) -> int:
-    if client is not None:
-        raise OptionError("memory= is for a sort in this process: workers of a cluster have limits of their own")
+def parts_of(source: Source, npartitions: int | None) -> int:
+    """Return the number of output files: what was asked for, else the pieces of the input, more if they are large."""
+    return npartitions or max(len(source.pieces), -(-source.nbytes // config.get_bytes("files.part-size")))
+
+
+def memory_size(memory: str | int) -> int:
+    """Read the size that a sort may use."""
     try:
-        size = parse_bytes(memory)
+        size = int(parse_bytes(memory))
     except ValueError:
         size = 0
     if size <= 0:
         raise OptionError(f"memory={memory!r} is not a size: write one like '2 GiB'")
-    return int(size)
+    return size
 
 
 def _manifest(

@@ -24,7 +24,7 @@ from distsort.errors import ValidationError
 from distsort.io.checksum import table_checksum
 from distsort.io.commit import explain, part_name
 from distsort.io.sink import Sink, before, keys_with_nan, write_part
-from distsort.io.source import Source, to_frame, to_table
+from distsort.io.source import Source, require_columns, to_frame, to_table
 from distsort.io.storage import Store
 from distsort.order import Order
 
@@ -204,6 +204,7 @@ def make_tasks(
     """Return the two ends of a sort."""
     written = source.written
     if columns is not None:
+        require_columns(columns, written.names, "column", source.format)
         written = pa.schema([written.field(name) for name in columns], metadata=written.metadata)
     return (
         ReadPiece(source.reader, written, store, folder),

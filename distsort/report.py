@@ -13,6 +13,8 @@ into one task, so the time of "sort" contains that of "read".
 | phases[].busy          | s       | summed over tasks                                                |
 | parts[].rows, .nbytes  | rows, B | of each output file                                              |
 | balance                | 1       | rows of the largest part / mean; 1 + 1/mean at most              |
+| peak_memory            | B       | most that this process has held since it started                 |
+| spilled                | B       | written to run files by this process                             |
 | checksum               | hex     | order-independent sum over whole rows, the same for in and out   |
 """
 
@@ -81,6 +83,8 @@ class Report:
     scheduler: str
     plan: str = ""
     notes: tuple[str, ...] = ()
+    peak_memory: int = 0
+    spilled: int = 0
 
     @property
     def stored_out(self) -> int:

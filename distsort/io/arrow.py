@@ -255,7 +255,7 @@ class _NpyWriter:
     def write(self, table: pa.Table) -> None:
         for chunk in table.column(0).chunks:
             values = chunk.to_numpy(zero_copy_only=False).astype(self.dtype, copy=False)
-            self.file.write(np.ascontiguousarray(values))
+            self.file.write(np.ascontiguousarray(values).view(np.uint8).data)
 
     def close(self) -> None:
         pass

@@ -179,9 +179,9 @@ class _Writer:
             if pa.types.is_fixed_size_binary(chunk.type):
                 width = chunk.type.byte_width
                 data = np.frombuffer(chunk.buffers()[1], np.uint8)
-                self.file.write(data[chunk.offset * width : (chunk.offset + len(chunk)) * width])
+                self.file.write(data[chunk.offset * width : (chunk.offset + len(chunk)) * width].data)
             else:
-                self.file.write(join_lines(chunk))
+                self.file.write(join_lines(chunk).data)
 
     def close(self) -> None:
         pass

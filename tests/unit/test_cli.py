@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from distsort import cli
-from distsort.cli_files import parse_key
+from distsort.cli_options import gnu_size, parse_key
 from distsort.errors import OptionError
 from distsort.order import Key
 
@@ -104,7 +104,11 @@ def test_options_reach_the_job(run, numbers, tmp_path):
 
 def test_check_tells_by_its_exit_status(run, numbers, tmp_path):
     run("sort", numbers, "-o", tmp_path / "out", "-k", "k")
-    assert run("check", tmp_path / "out", "-k", "k") == (0, "sorted: 4 rows\n", "")
+    assert run("check", tmp_path / "out", "-k", "k") == (
+        0,
+        "sorted: 4 rows, 0 with the keys of the row above them\n",
+        "",
+    )
     status, out, err = run("check", numbers, "-k", "k:asc:first")
     assert (status, out) == (1, "")
     assert err == f"not sorted: {numbers}, row 1: k=<NA> stands below k=3\n"
@@ -114,6 +118,67 @@ def test_check_tells_by_its_exit_status(run, numbers, tmp_path):
     assert "did you mean 'k'?" in err
     assert json.loads(run("check", tmp_path / "out", "-k", "k", "--json")[1])["sorted"] is True
     assert run("check", tmp_path / "out", "-k", "k", "-q") == (0, "", "")
+
+
+def test_sizes_are_those_of_gnu_sort():
+    assert [gnu_size(text) for text in ("1", "1b", "1K", "1M", "1G", "1T")] == [1024, 1, 1024, 2**20, 2**30, 2**40]
+    assert gnu_size("2 GB") == "2 GB"
+    assert gnu_size(None) is None
+    assert gnu_size("50%") * 2 == pytest.approx(gnu_size("100%"), abs=2)
+
+
+def test_plan_reads_no_rows(run, numbers, tmp_path, monkeypatch):
+    from distsort.io import parquet
+
+    monkeypatch.setattr(parquet.Reader, "__call__", None)
+    status, out, _ = run("plan", numbers, "-k", "k:desc")
+    assert status == 0
+    assert "sort rows by k desc nulls last" in out
+    assert "1 files" in out
+    assert "threads of one process" in out
+    out = run("plan", numbers, "-k", "k", "-S", "2G")[1]
+    assert "2.0 GiB given" in out
+    facts = json.loads(run("plan", numbers, "-k", "k", "--json")[1])
+    assert facts["plan"]["rows"] == 4
+    assert run("plan", numbers, "-k", "k", "-S", "1M")[0] == 2
+
+
+@pytest.mark.parametrize("kind", ["records", "text", "parquet"])
+def test_generated_rows_sort(run, tmp_path, kind):
+    ending = {"records": "rec", "text": "txt", "parquet": "parquet"}[kind]
+    path = tmp_path / f"in.{ending}"
+    assert run("generate", kind, path, "-n", 1000, "--distinct", 50) == (0, "", "")
+    key = ["-k", "k"] if kind == "parquet" else []
+    assert run("check", path, *key)[0] == 1
+    assert run("sort", path, "-o", tmp_path / "out", *key, "--npartitions", 3, "-q") == (0, "", "")
+    found = json.loads(run("check", tmp_path / "out", *key, "--json")[1])
+    assert (found["sorted"], found["rows"], found["duplicates"]) == (True, 1000, 950)
+    status, _, err = run("generate", kind, path, "-n", 1)
+    assert status == 2
+    assert "is there already" in err
+    assert run("generate", kind, tmp_path / "nowhere" / "in", "-n", 1)[0] == 2
+
+
+def test_merge_checks_and_merges(run, tmp_path):
+    for name, lines in (("a", "1\n3\n5\n"), ("b", "2\n3\n"), ("c", "4\n0\n")):
+        (tmp_path / f"{name}.txt").write_text(lines)
+    files = [tmp_path / "a.txt", tmp_path / "b.txt"]
+    assert run("merge", *files, "-o", tmp_path / "out", "--npartitions", 2, "-q")[0] == 0
+    parts = sorted((tmp_path / "out").glob("part*"))
+    assert [part.read_text() for part in parts] == ["1\n2\n", "3\n3\n5\n"]
+    status, _, err = run("sort", "-m", *files, tmp_path / "c.txt", "-o", tmp_path / "out2", "-q")
+    assert status == 2
+    assert "not sorted by" in err
+    assert not (tmp_path / "out2").exists()
+
+
+def test_report_page(run, numbers, tmp_path):
+    run("sort", numbers, "-o", tmp_path / "out", "-k", "k", "--report", tmp_path / "r.html", "-q")
+    text = (tmp_path / "r.html").read_text()
+    assert text.startswith("<!doctype html>")
+    assert "Sorted 4 rows" in text
+    assert "<script" not in text
+    assert "http" not in text
 
 
 def test_delimiters(run, tmp_path):
@@ -130,7 +195,7 @@ def test_delimiters(run, tmp_path):
     [
         (("sotr",), "Did you mean sort?"),
         (("sort", "IN"), "Missing option '-o'"),
-        (("sort", "IN", "-o", "OUT"), "Missing option '-k'"),
+        (("sort", "IN", "-o", "OUT"), "by= (-k) is missing"),
         (("sort", "nowhere", "-o", "OUT", "-k", "k"), "no such file"),
         (("sort", "IN", "-o", "IN", "-k", "k"), "the output is the input"),
         (("sort", "IN", "-o", "OUT", "-k", "k", "--conf", "pull.treshold=1"), "did you mean pull.threshold"),

@@ -1,0 +1,129 @@
+from __future__ import annotations
+
+import io
+import subprocess
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from distsort.errors import InputError, OptionError
+from distsort.files import check_files, sort_files
+from distsort.io.records import Layout, LineReader, Span, generate, join_lines, scan_lines, scan_records
+from distsort.io.storage import expand, resolve
+
+
+def whole(folder, suffix):
+    return b"".join(path.read_bytes() for path in sorted(folder.glob(f"part-*{suffix}")))
+
+
+def records(data, length=100):
+    return [data[i : i + length] for i in range(0, len(data), length)]
+
+
+@pytest.mark.parametrize("memory", [None, "2 GiB"])
+def test_records_are_the_stable_sort_by_key(tmp_path, memory):
+    file = io.BytesIO()
+    generate(file, 5000, seed=1, distinct=300)
+    (tmp_path / "in.rec").write_bytes(file.getvalue())
+    report = sort_files(tmp_path / "in.rec", tmp_path / "out", npartitions=7, memory=memory)
+    assert whole(tmp_path / "out", ".rec") == b"".join(sorted(records(file.getvalue()), key=lambda r: r[:10]))
+    assert [part.rows for part in report.parts] == [714, 714, 714, 715, 714, 714, 715]
+    found = check_files(tmp_path / "out")
+    assert (bool(found), found.rows, found.duplicates) == (True, 5000, 4700)
+    assert f"{found.checksum:016x}" == report.checksum
+    assert check_files(tmp_path / "in.rec").fault.startswith(f"{tmp_path}/in.rec, row 3: key=b")
+
+
+def test_other_layouts_and_descending(tmp_path):
+    rng = np.random.default_rng(0)
+    data = rng.integers(0, 3, (500, 7), np.uint8).tobytes()
+    (tmp_path / "in.bin").write_bytes(data)
+    layout = Layout(7, 2, 3)
+    sort_files(tmp_path / "in.bin", tmp_path / "out", format="records", layout=layout, ascending=False)
+    expected = sorted(records(data, 7), key=lambda r: r[2:5], reverse=True)
+    assert whole(tmp_path / "out", ".rec") == b"".join(expected)
+    assert bool(check_files(tmp_path / "out", layout=layout, ascending=False))
+
+
+def test_altered_records_are_found_by_the_manifest(tmp_path):
+    file = io.BytesIO()
+    generate(file, 10)
+    (tmp_path / "in.rec").write_bytes(file.getvalue())
+    sort_files(tmp_path / "in.rec", tmp_path / "out")
+    part = tmp_path / "out" / "part-00000.rec"
+    part.write_bytes(part.read_bytes()[:-1] + b"!")
+    with pytest.raises(InputError, match="checksums differ"):
+        check_files(tmp_path / "out")
+
+
+def test_torn_records_and_bad_layouts_are_refused(tmp_path):
+    (tmp_path / "in.rec").write_bytes(b"x" * 150)
+    with pytest.raises(InputError, match=r"in\.rec: has 150 bytes, which is no multiple of the 100"):
+        sort_files(tmp_path / "in.rec", tmp_path / "out")
+    for layout in ((10, 5, 6), (0, 0, 1), (10, -1, 2), (10, 0, 0)):
+        with pytest.raises(OptionError, match="key of"):
+            Layout(*layout)
+    (tmp_path / "in.rec").write_bytes(b"x" * 100)
+    with pytest.raises(InputError, match="the one key 'key'"):
+        sort_files(tmp_path / "in.rec", tmp_path / "out", "k")
+    with pytest.raises(OptionError, match="columns= is for files with columns"):
+        sort_files(tmp_path / "in.rec", tmp_path / "out", columns=["record"])
+    with pytest.raises(InputError, match="column 'key' is not a column of records"):
+        sort_files(tmp_path / "in.rec", tmp_path / "out", columns=["key"])
+    assert not (tmp_path / "out").exists()
+
+
+def test_generated_rows_are_numbered_and_the_same_each_time():
+    first, again, rest = io.BytesIO(), io.BytesIO(), io.BytesIO()
+    generate(first, 100, seed=5)
+    generate(again, 100, seed=5)
+    assert first.getvalue() == again.getvalue()
+    generate(rest, 2, first=100, seed=5)
+    numbers = [int(record[12:44], 16) for record in records(first.getvalue() + rest.getvalue())]
+    assert numbers == list(range(102))
+
+
+@pytest.mark.parametrize("data", [b"", b"\n", b"b\na\n", b"b\na", b"a\n\n\nb\n", b"a\tb\na\nab\n", b"\xff\n\x00\na\n"])
+def test_lines_are_sorted_as_gnu_sort_does(tmp_path, data):
+    (tmp_path / "in.txt").write_bytes(data)
+    sort_files(tmp_path / "in.txt", tmp_path / "out", npartitions=2)
+    gnu = subprocess.run(["sort", "-s", tmp_path / "in.txt"], env={"LC_ALL": "C"}, capture_output=True, check=True)
+    assert whole(tmp_path / "out", ".txt") == gnu.stdout
+    sort_files(tmp_path / "in.txt", tmp_path / "out", ascending=False, overwrite=True)
+    gnu = subprocess.run(
+        ["sort", "-s", "-r", tmp_path / "in.txt"], env={"LC_ALL": "C"}, capture_output=True, check=True
+    )
+    assert whole(tmp_path / "out", ".txt") == gnu.stdout
+
+
+@given(st.lists(st.binary(max_size=5).filter(lambda line: b"\n" not in line)), st.booleans())
+def test_lines_read_and_written_are_the_same(lines, ended):
+    data = b"".join(line + b"\n" for line in lines)
+    data = data if ended or not data else data[:-1]
+    store, _ = resolve("memory://lines")
+    store.write("/lines", data)
+    table = LineReader()(Span(store, "/lines", 0, len(data)))
+    expected = lines if ended or not lines or lines[-1] else lines[:-1]
+    assert table["line"].to_pylist() == expected
+    for chunk in table["line"].chunks:
+        assert join_lines(chunk).tobytes() == b"".join(line + b"\n" for line in expected)
+        if len(chunk) > 1:
+            assert join_lines(chunk.slice(1)).tobytes() == b"".join(line + b"\n" for line in expected[1:])
+
+
+@pytest.mark.parametrize("size", [1, 2, 5, 64, 10_000])
+def test_pieces_hold_whole_lines_and_records(tmp_path, size):
+    data = b"".join(b"line %d\n" % i for i in range(99)) + b"x" * 500 + b"\nlast"
+    (tmp_path / "in.txt").write_bytes(data)
+    source = scan_lines(expand(tmp_path / "in.txt"), part_size=size)
+    table = pa.concat_tables([source.reader(piece) for piece in source.pieces])
+    assert table["line"].to_pylist() == data.split(b"\n")
+    assert len(source.pieces) == {1: 101, 2: 101, 5: 101, 64: 26, 10_000: 1}[size]
+    (tmp_path / "in.rec").write_bytes(data[:700])
+    source = scan_records(expand(tmp_path / "in.rec"), part_size=size)
+    table = pa.concat_tables([source.reader(piece) for piece in source.pieces])
+    assert table["record"].to_pylist() == records(data[:700])
+    assert table["key"].to_pylist() == [record[:10] for record in records(data[:700])]
