@@ -73,8 +73,8 @@ HOST_DEVICE W unify(W w, const Codec& c) {
 enum Seen : u32 {
     SEEN_MINUS_ZERO = 1,
     SEEN_PLUS_ZERO = 2,
-    SEEN_QUIET_NAN = 4,         // +NaN as most libraries write it
-    SEEN_MINUS_QUIET_NAN = 8,   // -NaN as x86 makes it
+    SEEN_QUIET_NAN = 4,        // +NaN as most libraries write it
+    SEEN_MINUS_QUIET_NAN = 8,  // -NaN as x86 makes it
     SEEN_OTHER_NAN = 16,
 };
 

@@ -34,35 +34,35 @@ enum Coding : u32 { PLAIN, FLIPPED, CODED };
 /// The codes of keys that lie at `data`.
 template <class T, u32 CODING>
 struct Codes {
-  const T* data;
-  Codec codec;
-  HOST_DEVICE T of(T key) const {
-    if constexpr (CODING == PLAIN) return key;
-    if constexpr (CODING == FLIPPED) return T(key ^ T(codec.flip));
-    return encode(unify(key, codec), codec);
-  }
-  template <class Index>
-  HOST_DEVICE T operator[](Index i) const {
-    return of(data[i]);
-  }
-  template <class Index>
-  HOST_DEVICE Codes operator+(Index i) const {
-    return {data + i, codec};
-  }
+    const T* data;
+    Codec codec;
+    HOST_DEVICE T of(T key) const {
+        if constexpr (CODING == PLAIN) return key;
+        if constexpr (CODING == FLIPPED) return T(key ^ T(codec.flip));
+        return encode(unify(key, codec), codec);
+    }
+    template <class Index>
+    HOST_DEVICE T operator[](Index i) const {
+        return of(data[i]);
+    }
+    template <class Index>
+    HOST_DEVICE Codes operator+(Index i) const {
+        return {data + i, codec};
+    }
 };
 
 /// The runs, a table of u64 in device memory: K addresses of keys, K lengths, K places of the runs in their
 /// concatenation, K addresses of values. Runs may lie anywhere; absent ones have length 0.
 template <class T, u32 K>
 struct Runs {
-  const u64* table;
-  DEVICE const T* keys(u32 r) const { return reinterpret_cast<const T*>(table[r]); }
-  DEVICE u64 length(u32 r) const { return table[K + r]; }
-  DEVICE u64 start(u32 r) const { return table[2 * K + r]; }
-  template <class V>
-  DEVICE const V* values(u32 r) const {
-    return reinterpret_cast<const V*>(table[3 * K + r]);
-  }
+    const u64* table;
+    DEVICE const T* keys(u32 r) const { return reinterpret_cast<const T*>(table[r]); }
+    DEVICE u64 length(u32 r) const { return table[K + r]; }
+    DEVICE u64 start(u32 r) const { return table[2 * K + r]; }
+    template <class V>
+    DEVICE const V* values(u32 r) const {
+        return reinterpret_cast<const V*>(table[3 * K + r]);
+    }
 };
 
 constexpr u32 CUT_THREADS = 256;
@@ -72,93 +72,94 @@ constexpr u32 CUT_THREADS = 256;
 template <class T, u32 K, u32 CODING>
 __global__ void __launch_bounds__(CUT_THREADS)
     merge_cuts(const u64* table, Codec codec, u64 total, u32 tile, u32 count, u64* cuts) {
-  constexpr u32 LANES = K == 2 ? 1 : K, CUTS = CUT_THREADS / LANES;
-  SHARED2(u64, bracket, 2, K);
-  const Runs<T, K> runs{table};
-  const u64 first = u64(blockIdx.x) * CUTS, c = first + threadIdx.x / LANES;
-  const u64 k = min(c * tile, total), k_first = min(first * tile, total), k_next = min((first + CUTS) * tile, total);
-  if constexpr (K == 2) {
-    const Codes<T, CODING> a{runs.keys(0), codec}, b{runs.keys(1), codec};
-    if (threadIdx.x == 0) bracket[0][0] = co_rank_radix<16>(k_first, a, runs.length(0), b, runs.length(1));
-    if (threadIdx.x == WARP) bracket[1][0] = co_rank_radix<16>(k_next, a, runs.length(0), b, runs.length(1));
-    block_sync();
-    if (c >= count) return;
-    const u64 i = bracket[0][0], i_next = bracket[1][0], low = max(i, k - min(k, k_next - i_next)),
-              high = min(i_next, k - (k_first - i));
-    const double fill = k_next > k_first ? double(k - k_first) / double(k_next - k_first) : 0.0;
-    const u64 cut = co_rank_near(k, a, b, low, high, max(low, min(high, i + u64(fill * double(i_next - i)))));
-    cuts[2 * c] = cut;
-    cuts[2 * c + 1] = k - cut;
-  } else {
-    const u32 r = threadIdx.x % K, group = threadIdx.x / K;
-    const Codes<T, CODING> run{runs.keys(r), codec};
-    if (threadIdx.x < WARP) {
-      const u64 cut = co_rank_many<K>(group == 0 ? k_first : k_next, run, u64(0), runs.length(r));
-      if (group < 2) bracket[group][r] = cut;
+    constexpr u32 LANES = K == 2 ? 1 : K, CUTS = CUT_THREADS / LANES;
+    SHARED2(u64, bracket, 2, K);
+    const Runs<T, K> runs{table};
+    const u64 first = u64(blockIdx.x) * CUTS, c = first + threadIdx.x / LANES;
+    const u64 k = min(c * tile, total), k_first = min(first * tile, total), k_next = min((first + CUTS) * tile, total);
+    if constexpr (K == 2) {
+        const Codes<T, CODING> a{runs.keys(0), codec}, b{runs.keys(1), codec};
+        if (threadIdx.x == 0) bracket[0][0] = co_rank_radix<16>(k_first, a, runs.length(0), b, runs.length(1));
+        if (threadIdx.x == WARP) bracket[1][0] = co_rank_radix<16>(k_next, a, runs.length(0), b, runs.length(1));
+        block_sync();
+        if (c >= count) return;
+        const u64 i = bracket[0][0], i_next = bracket[1][0], low = max(i, k - min(k, k_next - i_next)),
+                  high = min(i_next, k - (k_first - i));
+        const double fill = k_next > k_first ? double(k - k_first) / double(k_next - k_first) : 0.0;
+        const u64 cut = co_rank_near(k, a, b, low, high, max(low, min(high, i + u64(fill * double(i_next - i)))));
+        cuts[2 * c] = cut;
+        cuts[2 * c + 1] = k - cut;
+    } else {
+        const u32 r = threadIdx.x % K, group = threadIdx.x / K;
+        const Codes<T, CODING> run{runs.keys(r), codec};
+        if (threadIdx.x < WARP) {
+            const u64 cut = co_rank_many<K>(group == 0 ? k_first : k_next, run, u64(0), runs.length(r));
+            if (group < 2) bracket[group][r] = cut;
+        }
+        block_sync();
+        const u64 cut =
+            co_rank_many<K>(k, run, bracket[0][r], bracket[1][r]);  // the whole warp, beyond the last cut too
+        if (c < count) cuts[c * K + r] = cut;
     }
-    block_sync();
-    const u64 cut = co_rank_many<K>(k, run, bracket[0][r], bracket[1][r]);  // the whole warp, beyond the last cut too
-    if (c < count) cuts[c * K + r] = cut;
-  }
 }
 
 enum Carry : u32 { NOTHING, VALUES, INDEX };
 
 template <class T, u32 K, u32 THREADS, u32 ITEMS>
 struct Tile {
-  static constexpr u32 CHUNK = 16 / sizeof(T);                      // keys of one 16-byte access
-  static constexpr u32 SPARE = K == 2 ? 0 : CHUNK < 4 ? 4 : CHUNK;  // threads
-  static constexpr u32 SIZE = (THREADS - SPARE) * ITEMS;            // keys of output
-  static constexpr u32 ROOM = THREADS * ITEMS + 2 * K * CHUNK;      // keys of a buffer
-  static_assert(ITEMS % 2 == 1 && ROOM < 65536 && SIZE % CHUNK == 0);
+    static constexpr u32 CHUNK = 16 / sizeof(T);                      // keys of one 16-byte access
+    static constexpr u32 SPARE = K == 2 ? 0 : CHUNK < 4 ? 4 : CHUNK;  // threads
+    static constexpr u32 SIZE = (THREADS - SPARE) * ITEMS;            // keys of output
+    static constexpr u32 ROOM = THREADS * ITEMS + 2 * K * CHUNK;      // keys of a buffer
+    static_assert(ITEMS % 2 == 1 && ROOM < 65536 && SIZE % CHUNK == 0);
 };
 
 /// One round: pairs of pieces of `from` to pieces of `to`; begin and length describe the pieces, before and after.
 template <u32 PIECES, u32 ITEMS, bool FIRST, bool CARRY, class T, u32 CODING>
 DEVICE void merge_round(Codes<T, CODING> from, const u16* from_place, T* to, u16* to_place, u32 (&begin)[PIECES],
                         u32 (&length)[PIECES]) {
-  // the pair of this thread, and how many threads are before that pair's first
-  u32 a = 0, b = 0, m = 0, n = 0, before = 0, next = 0;
+    // the pair of this thread, and how many threads are before that pair's first
+    u32 a = 0, b = 0, m = 0, n = 0, before = 0, next = 0;
 #pragma unroll
-  for (u32 p = 0; p < PIECES / 2; ++p) {
-    const u32 first = next;
-    next += (length[2 * p] + length[2 * p + 1] + ITEMS - 1) / ITEMS;
-    if (threadIdx.x >= first && threadIdx.x < next) {
-      before = first;
-      a = begin[2 * p], m = length[2 * p];
-      b = begin[2 * p + 1], n = length[2 * p + 1];
+    for (u32 p = 0; p < PIECES / 2; ++p) {
+        const u32 first = next;
+        next += (length[2 * p] + length[2 * p + 1] + ITEMS - 1) / ITEMS;
+        if (threadIdx.x >= first && threadIdx.x < next) {
+            before = first;
+            a = begin[2 * p], m = length[2 * p];
+            b = begin[2 * p + 1], n = length[2 * p + 1];
+        }
+        begin[p] = first * ITEMS;
+        length[p] = length[2 * p] + length[2 * p + 1];
     }
-    begin[p] = first * ITEMS;
-    length[p] = length[2 * p] + length[2 * p + 1];
-  }
-  if (threadIdx.x < next) {
-    const u32 k = (threadIdx.x - before) * ITEMS, here = min(ITEMS, m + n - k);
-    const u32 a_end = a + m, b_end = b + n;
-    const u32 i = co_rank_binary(k, from + a, m, from + b, n);
-    a += i;
-    b += k - i;
-    // two keys ahead of each run, so that no step waits for the read it starts; past a piece's end: read, never used
-    T key_a = from.data[a], key_b = from.data[b], next_a = from.data[a + 1], next_b = from.data[b + 1];
-    [[maybe_unused]] T code_a = from.of(key_a), code_b = from.of(key_b);  // of plain keys: not used
-    T* out = to + threadIdx.x * ITEMS;
-    u16* out_place = to_place + threadIdx.x * ITEMS;
+    if (threadIdx.x < next) {
+        const u32 k = (threadIdx.x - before) * ITEMS, here = min(ITEMS, m + n - k);
+        const u32 a_end = a + m, b_end = b + n;
+        const u32 i = co_rank_binary(k, from + a, m, from + b, n);
+        a += i;
+        b += k - i;
+        // two keys ahead of each run, so that no step waits for the read it starts; past a piece's end: read, never used
+        T key_a = from.data[a], key_b = from.data[b], next_a = from.data[a + 1], next_b = from.data[b + 1];
+        [[maybe_unused]] T code_a = from.of(key_a), code_b = from.of(key_b);  // of plain keys: not used
+        T* out = to + threadIdx.x * ITEMS;
+        u16* out_place = to_place + threadIdx.x * ITEMS;
 #pragma unroll 4
-    for (u32 s = 0; s < here; ++s) {
-      const bool b_first = CODING == PLAIN ? key_b < key_a : code_b < code_a;
-      const bool take_a = b >= b_end || (a < a_end && !b_first);
-      const u32 taken = take_a ? a : b;
-      const T ahead = from.data[taken + 2];
-      out[s] = take_a ? key_a : key_b;
-      if constexpr (CARRY) out_place[s] = FIRST ? u16(taken) : from_place[taken];
-      if (take_a) {
-        a = taken + 1, key_a = next_a, next_a = ahead;
-        if constexpr (CODING != PLAIN) code_a = from.of(key_a);
-      } else {
-        b = taken + 1, key_b = next_b, next_b = ahead;
-        if constexpr (CODING != PLAIN) code_b = from.of(key_b);
-      }
+        for (u32 s = 0; s < here; ++s) {
+            const bool b_first = CODING == PLAIN ? key_b < key_a : code_b < code_a;
+            const bool take_a = b >= b_end || (a < a_end && !b_first);
+            const u32 taken = take_a ? a : b;
+            const T ahead = from.data[taken + 2];
+            out[s] = take_a ? key_a : key_b;
+            if constexpr (CARRY) out_place[s] = FIRST ? u16(taken) : from_place[taken];
+            if (take_a) {
+                a = taken + 1, key_a = next_a, next_a = ahead;
+                if constexpr (CODING != PLAIN) code_a = from.of(key_a);
+            } else {
+                b = taken + 1, key_b = next_b, next_b = ahead;
+                if constexpr (CODING != PLAIN) code_b = from.of(key_b);
+            }
+        }
     }
-  }
 }
 
 /// Merges one tile. Out: keys (null: not wanted) at a 16-byte aligned address, and values or indices of type V.
@@ -166,124 +167,126 @@ DEVICE void merge_round(Codes<T, CODING> from, const u16* from_place, T* to, u16
 template <class T, class V, u32 K, u32 THREADS, u32 ITEMS, u32 CODING, u32 CARRY, bool BULK>
 __global__ void __launch_bounds__(THREADS, BULK ? 0 : 1)  // 1: else ptxas spills for 8.0 to save registers
     merge_tiles(const u64* table, Codec codec, u64 total, const u64* cuts, T* keys_out, V* values_out) {
-  using Shape = Tile<T, K, THREADS, ITEMS>;
-  constexpr u32 CHUNK = Shape::CHUNK;
-  Carve smem;
-  T *x = smem.take<T>(Shape::ROOM), *y = smem.take<T>(Shape::ROOM);
-  u16 *x_place = nullptr, *y_place = nullptr;
-  if constexpr (CARRY != NOTHING) x_place = smem.take<u16>(Shape::ROOM), y_place = smem.take<u16>(Shape::ROOM);
-  SHARED(u32, piece_begin, K);
-  SHARED(u32, piece_length, K);
-  SHARED(u64, piece_source, K);  // address of the 16 bytes that hold the piece's first key
-  SHARED(u64, piece_bias, K);    // from a place in x to the position in the run (or its value's address)
-  SHARED1(u64, arrived);
-  const Runs<T, K> runs{table};
-  const u64 tile = blockIdx.x;
+    using Shape = Tile<T, K, THREADS, ITEMS>;
+    constexpr u32 CHUNK = Shape::CHUNK;
+    Carve smem;
+    T *x = smem.take<T>(Shape::ROOM), *y = smem.take<T>(Shape::ROOM);
+    u16 *x_place = nullptr, *y_place = nullptr;
+    if constexpr (CARRY != NOTHING) x_place = smem.take<u16>(Shape::ROOM), y_place = smem.take<u16>(Shape::ROOM);
+    SHARED(u32, piece_begin, K);
+    SHARED(u32, piece_length, K);
+    SHARED(u64, piece_source, K);  // address of the 16 bytes that hold the piece's first key
+    SHARED(u64, piece_bias, K);    // from a place in x to the position in the run (or its value's address)
+    SHARED1(u64, arrived);
+    const Runs<T, K> runs{table};
+    const u64 tile = blockIdx.x;
 
-  // --- the first warp lays the pieces out in x, each at the place in 16 bytes that it has in memory
-  if (BULK && threadIdx.x == 0) bulk_init(&arrived);
-  if (threadIdx.x < WARP) {
-    const u32 r = threadIdx.x % K;
-    const u64 cut = cuts[tile * K + r], cut_end = cuts[(tile + 1) * K + r];
-    const u32 length = u32(cut_end - cut);
-    const u64 address = u64(runs.keys(r) + cut);
-    const u32 lead = u32(address % 16 / sizeof(T));
-    const u32 chunks = length == 0 ? 0 : (lead + length + CHUNK - 1) / CHUNK;
-    u32 at = chunks;  // inclusive sum over the pieces
+    // --- the first warp lays the pieces out in x, each at the place in 16 bytes that it has in memory
+    if (BULK && threadIdx.x == 0) bulk_init(&arrived);
+    if (threadIdx.x < WARP) {
+        const u32 r = threadIdx.x % K;
+        const u64 cut = cuts[tile * K + r], cut_end = cuts[(tile + 1) * K + r];
+        const u32 length = u32(cut_end - cut);
+        const u64 address = u64(runs.keys(r) + cut);
+        const u32 lead = u32(address % 16 / sizeof(T));
+        const u32 chunks = length == 0 ? 0 : (lead + length + CHUNK - 1) / CHUNK;
+        u32 at = chunks;  // inclusive sum over the pieces
 #pragma unroll
-    for (u32 d = 1; d < K; d *= 2) {
-      const u32 left = shfl_up(at, d);
-      if (r >= d) at += left;
+        for (u32 d = 1; d < K; d *= 2) {
+            const u32 left = shfl_up(at, d);
+            if (r >= d) at += left;
+        }
+        const u32 begin = (at - chunks) * CHUNK + lead;
+        const u32 head = lead > 0, tail = (lead + length) / CHUNK;  // whole 16 bytes: [head, tail)
+        if (threadIdx.x < K) {
+            piece_begin[r] = begin;
+            piece_length[r] = length;
+            piece_source[r] = address - lead * sizeof(T);
+            if constexpr (CARRY == VALUES)
+                piece_bias[r] = u64(runs.template values<V>(r) + cut) - begin * u64(sizeof(V));
+            if constexpr (CARRY == INDEX) piece_bias[r] = runs.start(r) + cut - begin;
+        }
+        if constexpr (BULK) {
+            const u32 bytes = threadIdx.x < K && tail > head ? (tail - head) * 16 : 0;
+            const u32 all = reduce_add(bytes);
+            if (threadIdx.x == 0) bulk_expect(&arrived, all);
+            warp_sync();
+            if (bytes)
+                bulk_load(x + (begin - lead) + head * CHUNK,
+                          reinterpret_cast<const T*>(address - lead * sizeof(T)) + head * CHUNK, bytes, &arrived);
+        }
     }
-    const u32 begin = (at - chunks) * CHUNK + lead;
-    const u32 head = lead > 0, tail = (lead + length) / CHUNK;  // whole 16 bytes: [head, tail)
-    if (threadIdx.x < K) {
-      piece_begin[r] = begin;
-      piece_length[r] = length;
-      piece_source[r] = address - lead * sizeof(T);
-      if constexpr (CARRY == VALUES) piece_bias[r] = u64(runs.template values<V>(r) + cut) - begin * u64(sizeof(V));
-      if constexpr (CARRY == INDEX) piece_bias[r] = runs.start(r) + cut - begin;
-    }
-    if constexpr (BULK) {
-      const u32 bytes = threadIdx.x < K && tail > head ? (tail - head) * 16 : 0;
-      const u32 all = reduce_add(bytes);
-      if (threadIdx.x == 0) bulk_expect(&arrived, all);
-      warp_sync();
-      if (bytes)
-        bulk_load(x + (begin - lead) + head * CHUNK,
-                  reinterpret_cast<const T*>(address - lead * sizeof(T)) + head * CHUNK, bytes, &arrived);
-    }
-  }
-  block_sync();
-  u32 begin[K], length[K];
-#pragma unroll
-  for (u32 r = 0; r < K; ++r) {
-    begin[r] = piece_begin[r], length[r] = piece_length[r];
-    const u32 lead = begin[r] % CHUNK, head = lead > 0, tail = (lead + length[r]) / CHUNK;
-    const T* source = reinterpret_cast<const T*>(piece_source[r]);
-    T* target = x + (begin[r] - lead);
-    if constexpr (!BULK)
-      for (u32 c = head + threadIdx.x; c < tail; c += THREADS) store16(target + c * CHUNK, load16(source + c * CHUNK));
-    // single keys before the first and after the last whole 16 bytes
-    const u32 e = threadIdx.x % CHUNK, end = lead + length[r];
-    if (threadIdx.x < CHUNK && head && e >= lead && e < end) target[e] = source[e];
-    if (threadIdx.x >= CHUNK && threadIdx.x < 2 * CHUNK && tail >= head && tail * CHUNK + e < end)
-      target[tail * CHUNK + e] = source[tail * CHUNK + e];
-  }
-  if constexpr (BULK) bulk_wait(&arrived, 0);
-  block_sync();
-
-  // --- rounds
-  const Codes<T, CODING> in_x{x, codec}, in_y{y, codec};
-  constexpr bool CARRIED = CARRY != NOTHING;
-  T* done = y;
-  u16* done_place = y_place;
-  u32 half[K / 2], half_length[K / 2];
-  merge_round<K, ITEMS, true, CARRIED>(in_x, x_place, y, y_place, begin, length);
-  if constexpr (K >= 4) {
     block_sync();
+    u32 begin[K], length[K];
 #pragma unroll
-    for (u32 p = 0; p < K / 2; ++p) half[p] = begin[p], half_length[p] = length[p];
-    merge_round<K / 2, ITEMS, false, CARRIED>(in_y, y_place, x, x_place, half, half_length);
-    done = x, done_place = x_place;
-  }
-  if constexpr (K >= 8) {
-    block_sync();
-    u32 last[2] = {half[0], half[1]}, last_length[2] = {half_length[0], half_length[1]};
-    merge_round<2, ITEMS, false, CARRIED>(in_x, x_place, y, y_place, last, last_length);
-    done = y, done_place = y_place;
-  }
-  if constexpr (BULK) bulk_fence();
-  block_sync();
-
-  // --- out
-  const u64 base = tile * Shape::SIZE;
-  const u32 here = u32(min(total - base, u64(Shape::SIZE)));
-  if (keys_out) {
-    T* out = keys_out + base;
-    const u32 whole = here / CHUNK;
-    if constexpr (BULK) {
-      if (threadIdx.x == 0 && whole) bulk_store(out, done, whole * 16);
-    } else {
-      for (u32 c = threadIdx.x; c < whole; c += THREADS) store16(out + c * CHUNK, load16(done + c * CHUNK));
+    for (u32 r = 0; r < K; ++r) {
+        begin[r] = piece_begin[r], length[r] = piece_length[r];
+        const u32 lead = begin[r] % CHUNK, head = lead > 0, tail = (lead + length[r]) / CHUNK;
+        const T* source = reinterpret_cast<const T*>(piece_source[r]);
+        T* target = x + (begin[r] - lead);
+        if constexpr (!BULK)
+            for (u32 c = head + threadIdx.x; c < tail; c += THREADS)
+                store16(target + c * CHUNK, load16(source + c * CHUNK));
+        // single keys before the first and after the last whole 16 bytes
+        const u32 e = threadIdx.x % CHUNK, end = lead + length[r];
+        if (threadIdx.x < CHUNK && head && e >= lead && e < end) target[e] = source[e];
+        if (threadIdx.x >= CHUNK && threadIdx.x < 2 * CHUNK && tail >= head && tail * CHUNK + e < end)
+            target[tail * CHUNK + e] = source[tail * CHUNK + e];
     }
-    const u32 e = whole * CHUNK + threadIdx.x;
-    if (threadIdx.x < CHUNK && e < here) out[e] = done[e];
-  }
-  if constexpr (CARRIED) {
+    if constexpr (BULK) bulk_wait(&arrived, 0);
+    block_sync();
+
+    // --- rounds
+    const Codes<T, CODING> in_x{x, codec}, in_y{y, codec};
+    constexpr bool CARRIED = CARRY != NOTHING;
+    T* done = y;
+    u16* done_place = y_place;
+    u32 half[K / 2], half_length[K / 2];
+    merge_round<K, ITEMS, true, CARRIED>(in_x, x_place, y, y_place, begin, length);
+    if constexpr (K >= 4) {
+        block_sync();
+#pragma unroll
+        for (u32 p = 0; p < K / 2; ++p) half[p] = begin[p], half_length[p] = length[p];
+        merge_round<K / 2, ITEMS, false, CARRIED>(in_y, y_place, x, x_place, half, half_length);
+        done = x, done_place = x_place;
+    }
+    if constexpr (K >= 8) {
+        block_sync();
+        u32 last[2] = {half[0], half[1]}, last_length[2] = {half_length[0], half_length[1]};
+        merge_round<2, ITEMS, false, CARRIED>(in_x, x_place, y, y_place, last, last_length);
+        done = y, done_place = y_place;
+    }
+    if constexpr (BULK) bulk_fence();
+    block_sync();
+
+    // --- out
+    const u64 base = tile * Shape::SIZE;
+    const u32 here = u32(min(total - base, u64(Shape::SIZE)));
+    if (keys_out) {
+        T* out = keys_out + base;
+        const u32 whole = here / CHUNK;
+        if constexpr (BULK) {
+            if (threadIdx.x == 0 && whole) bulk_store(out, done, whole * 16);
+        } else {
+            for (u32 c = threadIdx.x; c < whole; c += THREADS) store16(out + c * CHUNK, load16(done + c * CHUNK));
+        }
+        const u32 e = whole * CHUNK + threadIdx.x;
+        if (threadIdx.x < CHUNK && e < here) out[e] = done[e];
+    }
+    if constexpr (CARRIED) {
 #pragma unroll 4
-    for (u32 e = threadIdx.x; e < here; e += THREADS) {
-      const u32 place = done_place[e];
-      u32 r = 0;
+        for (u32 e = threadIdx.x; e < here; e += THREADS) {
+            const u32 place = done_place[e];
+            u32 r = 0;
 #pragma unroll
-      for (u32 p = 1; p < K; ++p) r += place >= piece_begin[p] && piece_length[p] > 0 ? p - r : 0;
-      if constexpr (CARRY == VALUES)
-        values_out[base + e] = *reinterpret_cast<const V*>(piece_bias[r] + place * u64(sizeof(V)));
-      else
-        values_out[base + e] = V(piece_bias[r] + place);
+            for (u32 p = 1; p < K; ++p) r += place >= piece_begin[p] && piece_length[p] > 0 ? p - r : 0;
+            if constexpr (CARRY == VALUES)
+                values_out[base + e] = *reinterpret_cast<const V*>(piece_bias[r] + place * u64(sizeof(V)));
+            else
+                values_out[base + e] = V(piece_bias[r] + place);
+        }
     }
-  }
-  if constexpr (BULK) {
-    if (keys_out && threadIdx.x == 0) bulk_store_wait();
-  }
+    if constexpr (BULK) {
+        if (keys_out && threadIdx.x == 0) bulk_store_wait();
+    }
 }

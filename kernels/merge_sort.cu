@@ -76,8 +76,8 @@ __global__ void merge_sort_cuts(const E* in, u64* cuts, u64 n, u64 run, u32 tile
 /// Merges runs of `run` elements (a multiple of the tile) in pairs. `order`, in the last pass, takes the positions.
 template <class K, bool INDEX, u32 ITEMS, u32 THREADS>
 __global__ void __launch_bounds__(THREADS, 1)
-    merge_sort_pass(const typename Element<K, INDEX>::E* in, typename Element<K, INDEX>::E* out, u32* order, const u64* cuts,
-                    u64 n, u64 run) {
+    merge_sort_pass(const typename Element<K, INDEX>::E* in, typename Element<K, INDEX>::E* out, u32* order,
+                    const u64* cuts, u64 n, u64 run) {
     using E = typename Element<K, INDEX>::E;
     constexpr u32 TILE = THREADS * ITEMS;
     Carve smem;
@@ -119,9 +119,15 @@ __global__ void sort_by_network(const K* in, K* out, u32 n, Network network) {
     for (u32 i = threadIdx.x; i < n; i += blockDim.x) tile[i] = in[i];
     block_sync();
     switch (network) {
-        case BITONIC: bitonic_sort_shared(tile, n); break;
-        case ODD_EVEN_MERGE: odd_even_merge_sort_shared(tile, n); break;
-        case ODD_EVEN_TRANSPOSITION: odd_even_transposition_sort_shared(tile, n); break;
+        case BITONIC:
+            bitonic_sort_shared(tile, n);
+            break;
+        case ODD_EVEN_MERGE:
+            odd_even_merge_sort_shared(tile, n);
+            break;
+        case ODD_EVEN_TRANSPOSITION:
+            odd_even_transposition_sort_shared(tile, n);
+            break;
     }
     for (u32 i = threadIdx.x; i < n; i += blockDim.x) out[i] = tile[i];
 }

@@ -50,7 +50,8 @@ HOST_DEVICE bool operator<(const Indexed<K>& a, const Indexed<K>& b) {
 }
 
 /// What a sort of keys K moves: the key, in at least a register, or the key and its position, in one word if they fit.
-template <class K, bool INDEX, bool WIDE = (sizeof(K) > 4)> struct Element;
+template <class K, bool INDEX, bool WIDE = (sizeof(K) > 4)>
+struct Element;
 template <class K>
 struct Element<K, false, false> {
     using E = u32;
@@ -74,8 +75,14 @@ struct Element<K, true, true> {
     HOST_DEVICE static u32 index(E e) { return e.index; }
 };
 
-template <class K> struct Highest { HOST_DEVICE static K value() { return K(~K(0)); } };
-template <> struct Highest<U128> { HOST_DEVICE static U128 value() { return {~u64(0), ~u64(0)}; } };
+template <class K>
+struct Highest {
+    HOST_DEVICE static K value() { return K(~K(0)); }
+};
+template <>
+struct Highest<U128> {
+    HOST_DEVICE static U128 value() { return {~u64(0), ~u64(0)}; }
+};
 template <class K>
 struct Highest<Indexed<K>> {
     HOST_DEVICE static Indexed<K> value() { return {Highest<K>::value(), ~u32(0)}; }
@@ -195,7 +202,8 @@ DEVICE void odd_even_merge_sort_shared(E* tile, u32 n) {
 template <class E>
 DEVICE void odd_even_transposition_sort_shared(E* tile, u32 n) {
     for (u32 round = 0; round < n; ++round) {
-        for (u32 i = round % 2 + 2 * threadIdx.x; i + 1 < n; i += 2 * blockDim.x) compare_exchange(tile[i], tile[i + 1]);
+        for (u32 i = round % 2 + 2 * threadIdx.x; i + 1 < n; i += 2 * blockDim.x)
+            compare_exchange(tile[i], tile[i + 1]);
         block_sync();
     }
 }

@@ -20,7 +20,7 @@
 
 #include "radix_job.cuh"
 
-constexpr u32 SHORT_WALK = 64;   // steps that are not counted
+constexpr u32 SHORT_WALK = 64;  // steps that are not counted
 constexpr u32 MAX_RUN = 2048;
 
 /// Reads buffer 1, sorted by the bits from `shift` up; writes the output. MODE: KEYS (words are codes) or ARGSORT (words

@@ -21,8 +21,14 @@ struct None {
     DEVICE explicit None(u64) {}
 };
 
-template <bool YES, class A, class B> struct Choose { using Type = A; };
-template <class A, class B> struct Choose<false, A, B> { using Type = B; };
+template <bool YES, class A, class B>
+struct Choose {
+    using Type = A;
+};
+template <class A, class B>
+struct Choose<false, A, B> {
+    using Type = B;
+};
 
 /// Takes one byte out of a word, in one instruction (two for whole 8-byte keys). UPPER: it is one of the upper four.
 template <class Word, bool UPPER>
@@ -71,14 +77,14 @@ struct Job {
     void* out_keys;      // Src[n]
     void* out_values;    // values or positions
     Control* control;
-    u64* bins;           // [digits][RADIX], zero before the histogram; then where each digit value starts
-    u32* specials;       // zeros and NaNs of each piece (Pieces), zero at first; behind them u64[groups][2]
-    void* status;        // Count[WINDOW + tiles][RADIX], zero before the first pass
+    u64* bins;      // [digits][RADIX], zero before the histogram; then where each digit value starts
+    u32* specials;  // zeros and NaNs of each piece (Pieces), zero at first; behind them u64[groups][2]
+    void* status;   // Count[WINDOW + tiles][RADIX], zero before the first pass
     Codec codec;
     Squeeze squeeze;
-    u32 index_bytes;     // width of positions written: 4 or 8
-    u32 skip;            // varying digits left out, the lowest: radix_finish puts their order right,
-    u32 finish;          // 1: the finish comes after the last pass, so the passes end in buffer 1
+    u32 index_bytes;  // width of positions written: 4 or 8
+    u32 skip;         // varying digits left out, the lowest: radix_finish puts their order right,
+    u32 finish;       // 1: the finish comes after the last pass, so the passes end in buffer 1
 };
 
 static_assert(sizeof(Job) == 216, "distsort/backends/cupy_radix.py: JOB");

@@ -136,7 +136,8 @@ __global__ void __launch_bounds__(THREADS) radix_bits(const K* keys, u32* bits, 
 
 /// Launch 3: every key to its destination.
 template <class K, u32 THREADS>
-__global__ void __launch_bounds__(THREADS) radix_bit_scatter(const K* keys, const u32* ones_before, K* out, u32 n, u32 position) {
+__global__ void __launch_bounds__(THREADS)
+    radix_bit_scatter(const K* keys, const u32* ones_before, K* out, u32 n, u32 position) {
     const u32 i = blockIdx.x * THREADS + threadIdx.x;
     if (i >= n) return;
     const K key = keys[i];
@@ -149,7 +150,8 @@ __global__ void __launch_bounds__(THREADS) radix_bit_scatter(const K* keys, cons
 /// One stable one-bit step of a block's tile in shared memory. A warp owns `rows` rows of 32 neighbours; the ones
 /// before a key are those of earlier warps, of earlier rows, and of lower lanes (one ballot is a scan of 32 bits).
 template <u32 WARPS, class K>
-DEVICE void local_bit_step(const K* from, K* to, const u16* slot_from, u16* slot_to, u32 rows, u32 position, u32* warp_ones) {
+DEVICE void local_bit_step(const K* from, K* to, const u16* slot_from, u16* slot_to, u32 rows, u32 position,
+                           u32* warp_ones) {
     const u32 lane = threadIdx.x % WARP, warp = threadIdx.x / WARP, tile = rows * WARPS * WARP;
     const u32 first = warp * rows * WARP + lane;
     u32 ones = 0;
@@ -180,8 +182,8 @@ DEVICE void local_bit_step(const K* from, K* to, const u16* slot_from, u16* slot
 /// the bucket table. With `slot_of` null the sorted tile is written to `sorted`; else only slot_of[i], the place of
 /// key i in its sorted tile. Dynamic shared memory: two tiles of keys, and two of u16 with `slot_of`.
 template <class K, u32 THREADS>
-__global__ void __launch_bounds__(THREADS) radix_block_sort(const K* keys, K* sorted, u16* slot_of, u32* table, u32 n, u32 position,
-                                                   u32 r, u32 coarsening) {
+__global__ void __launch_bounds__(THREADS)
+    radix_block_sort(const K* keys, K* sorted, u16* slot_of, u32* table, u32 n, u32 position, u32 r, u32 coarsening) {
     constexpr u32 WARPS = THREADS / WARP;
     SHARED(u32, warp_ones, WARPS);
     SHARED(u32, count, THREADS);
@@ -225,8 +227,8 @@ __global__ void __launch_bounds__(THREADS) radix_block_sort(const K* keys, K* so
 /// Launch 3: out[start of the bucket's share + place in it] = key. Key i of a tile stands at slot i of the sorted
 /// tile (slot_of null: neighbours write to neighbours) or at slot_of[i] (scatter). Grid as in launch 1.
 template <class K, u32 THREADS>
-__global__ void __launch_bounds__(THREADS) radix_place(const K* keys, const u16* slot_of, K* out, const u32* table, u32 n, u32 position,
-                                              u32 r, u32 coarsening) {
+__global__ void __launch_bounds__(THREADS) radix_place(const K* keys, const u16* slot_of, K* out, const u32* table,
+                                                       u32 n, u32 position, u32 r, u32 coarsening) {
     constexpr u32 WARPS = THREADS / WARP;
     SHARED(u32, warp_sum, WARPS);
     SHARED(u32, offset, THREADS);

@@ -68,16 +68,16 @@ DEVICE Count look_back(const Count* row, Count inclusive) {
 template <u32 THREADS, u32 ITEMS, u32 BLOCKS, class Src, class Key, class Val, class Count, u32 MODE, bool FIRST,
           bool SQUEEZE>
 __global__ void __launch_bounds__(THREADS, BLOCKS) radix_pass(const __grid_constant__ Job job, u32 pass) {
-    constexpr bool SEPARATE = sizeof(Val) > 1;                   // a payload array beside the keys
-    constexpr bool PACKED = MODE != KEYS && !SEPARATE;           // payload in the low bits of the word
+    constexpr bool SEPARATE = sizeof(Val) > 1;          // a payload array beside the keys
+    constexpr bool PACKED = MODE != KEYS && !SEPARATE;  // payload in the low bits of the word
     constexpr bool UNIFY = MODE == ARGSORT || MODE == ARGSORT_BY;
     using Word = typename Choose<PACKED, u64, Key>::Type;
-    constexpr u32 LOW = PACKED ? 64 - 8 * sizeof(Key) : 0;       // bits below the key
+    constexpr u32 LOW = PACKED ? 64 - 8 * sizeof(Key) : 0;  // bits below the key
     constexpr u32 TILE = THREADS * ITEMS, WARPS = THREADS / WARP;
     static_assert(THREADS >= RADIX && TILE < (1u << 30));
 
     const u32 active = job.control->active - job.skip;
-    if (pass >= active) return;  // the same for every thread of the grid
+    if (pass >= active) return;                        // the same for every thread of the grid
     const u32 after = active - 1 - pass + job.finish;  // what still reads a buffer of this sort
     const bool last = after == 0;
     const u32 to = after % 2, from = to ^ 1;
@@ -126,7 +126,8 @@ __global__ void __launch_bounds__(THREADS, BLOCKS) radix_pass(const __grid_const
         for (u32 i = 0; i < ITEMS; ++i) word[i] = load(start + own + i * WARP);
     } else {
 #pragma unroll
-        for (u32 i = 0; i < ITEMS; ++i) word[i] = own + i * WARP < valid ? load(start + own + i * WARP) : Word(~Word(0));
+        for (u32 i = 0; i < ITEMS; ++i)
+            word[i] = own + i * WARP < valid ? load(start + own + i * WARP) : Word(~Word(0));
     }
 
     // count. Each step extracts the digits anew, by a selector that the compiler cannot know to be the same: it would
@@ -190,7 +191,8 @@ __global__ void __launch_bounds__(THREADS, BLOCKS) radix_pass(const __grid_const
     // look back
     if (t < RADIX) {
         const Count inclusive = S::inclusive(pass);
-        const Count before = tile ? look_back(row, inclusive) : Count(job.bins[job.control->digit[job.skip + pass] * RADIX + t]);
+        const Count before =
+            tile ? look_back(row, inclusive) : Count(job.bins[job.control->digit[job.skip + pass] * RADIX + t]);
         st_relaxed(row, inclusive | (before + count));
         offsets[t] = before - local;  // modulo 2^bits; adding the position in the tile makes it whole
     }
@@ -204,7 +206,8 @@ __global__ void __launch_bounds__(THREADS, BLOCKS) radix_pass(const __grid_const
             store(p, w, Count(offsets[digit_last(w)] + p));
         };
 #pragma unroll
-        for (u32 i = 0; i < ITEMS; ++i)  // checked in full tiles too: without, the compiler hoists loads and runs slower
+        for (u32 i = 0; i < ITEMS;
+             ++i)  // checked in full tiles too: without, the compiler hoists loads and runs slower
             if (i * THREADS + t < valid) move(i * THREADS + t);
     };
     if (!last) {

@@ -30,7 +30,8 @@ DEVICE u32 payload_of(None) { return 0; }
 /// and out_values are as of radix_pass. rows: u64[2][blocks][ROW], flags: u64[blocks], both zero once. `launch` differs
 /// from that of every earlier launch on this memory (of the last 2^28). At most THREADS blocks.
 template <u32 THREADS, u32 ITEMS, class Src, class Val, u32 MODE>
-__global__ void __launch_bounds__(THREADS, 1) radix_small(const __grid_constant__ Job job, u64* rows, u64* flags, u32 launch) {
+__global__ void __launch_bounds__(THREADS, 1)
+    radix_small(const __grid_constant__ Job job, u64* rows, u64* flags, u32 launch) {
     constexpr bool SEPARATE = sizeof(Val) > 1, PACKED = MODE == ARGSORT && !SEPARATE;
     constexpr u32 WARPS = THREADS / WARP, DIGITS = sizeof(Src), LOW = PACKED ? 64 - 8 * sizeof(Src) : 0, IN_FLIGHT = 8;
     constexpr u32 GROUPS = THREADS / RADIX;  // of threads that share the columns
@@ -68,13 +69,14 @@ __global__ void __launch_bounds__(THREADS, 1) radix_small(const __grid_constant_
     }
     if (t < 4) halves[t] = 0;
     block_sync();
-    const u32 half[4] = {reduce_or(u32(ones)), reduce_or(u32(ones >> 32)), reduce_or(u32(zeros)), reduce_or(u32(zeros >> 32))};
+    const u32 half[4] = {reduce_or(u32(ones)), reduce_or(u32(ones >> 32)), reduce_or(u32(zeros)),
+                         reduce_or(u32(zeros >> 32))};
     if (lane == 0)
         for (u32 h = 0; h < 4; ++h) atomic_or(halves + h, half[h]);
 
     u64 varying = ~u64(0) >> (64 - 8 * DIGITS);  // until all blocks have told
-    u32 pass = 0;   // those that moved keys; buffer pass % 2 is written
-    u32 table = 0;  // the one to publish in
+    u32 pass = 0;                                // those that moved keys; buffer pass % 2 is written
+    u32 table = 0;                               // the one to publish in
     auto store = [&](u32 at, Word w, u32 payload, bool last) {
         if (!last) {
             static_cast<Word*>(job.words[pass % 2])[at] = w;
@@ -168,7 +170,8 @@ __global__ void __launch_bounds__(THREADS, 1) radix_small(const __grid_constant_
         block_sync();
         if (t == 0) st_release(flags + block, tag);
         if (t < blocks)
-            while (ld_acquire(flags + t) != tag) {}
+            while (ld_acquire(flags + t) != tag) {
+            }
         block_sync();
 #pragma unroll
         for (u32 i = 0; i < ITEMS; ++i) {

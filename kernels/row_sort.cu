@@ -106,7 +106,8 @@ DEVICE void load_row(E (&item)[ITEMS], const W* row, u32 valid, u32 rank, u32 st
 }
 
 template <bool INDEX, class W, class Slots>
-DEVICE void store_row(Slots slot, W* out, i64* columns, u64 start, u32 valid, u32 rank, u32 stride, const Codec& codec) {
+DEVICE void store_row(Slots slot, W* out, i64* columns, u64 start, u32 valid, u32 rank, u32 stride,
+                      const Codec& codec) {
     for (u32 column = rank; column < valid; column += stride) {
         if constexpr (INDEX)
             columns[start + column] = Element<W, INDEX>::index(slot[column]);
@@ -145,7 +146,8 @@ __global__ void __launch_bounds__(THREADS, 1)
 /// Rows of up to blockDim * ITEMS elements, a block to a row; blockDim is a power of two of warps, up to MAX_THREADS.
 /// Dynamic shared memory: Padded<E>::size(blockDim * ITEMS) elements. `columns`, `out`, `in` as above.
 template <class W, bool INDEX, u32 ITEMS, u32 MAX_THREADS>
-__global__ void __launch_bounds__(MAX_THREADS, 1) sort_rows_by_block(const W* in, W* out, i64* columns, u32 n, Codec codec) {
+__global__ void __launch_bounds__(MAX_THREADS, 1)
+    sort_rows_by_block(const W* in, W* out, i64* columns, u32 n, Codec codec) {
     using E = typename Element<W, INDEX>::E;
     SHARED(u32, sums, MAX_THREADS / WARP);
     SHARED1(u32, seen_by_block);
@@ -165,7 +167,8 @@ __global__ void __launch_bounds__(MAX_THREADS, 1) sort_rows_by_block(const W* in
     block_sync();
     if constexpr (!INDEX) {
         seen = seen_by_block;
-        if (mixed_zeros(seen) || mixed_nans(seen)) repair_row<W, E>(in + start, n, n, slot, codec, BlockTeam{blockDim.x, sums});
+        if (mixed_zeros(seen) || mixed_nans(seen))
+            repair_row<W, E>(in + start, n, n, slot, codec, BlockTeam{blockDim.x, sums});
     }
     store_row<INDEX>(slot, out, columns, start, n, threadIdx.x, blockDim.x, codec);
 }
