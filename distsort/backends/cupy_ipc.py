@@ -215,3 +215,21 @@ def _pinned(nbytes: int) -> npt.NDArray[np.uint8]:
 def device_memory() -> int:
     """Return the size of this process's GPU, in bytes."""
     return int(cupy.cuda.runtime.memGetInfo()[1])
+
+
+def park(block: Block) -> Block:
+    """Copy a block from the device to the host: cupy to NumPy in pinned memory, cudf to pandas with Arrow's types."""
+    if blocks.library(block) != "cupy":
+        return block.to_pandas(arrow_type=True)
+    flat = cupy.ascontiguousarray(block)
+    (host,) = to_host([flat.reshape(-1).view(np.uint8)])
+    return host.view(flat.dtype).reshape(flat.shape)
+
+
+def unpark(block: Block) -> Block:
+    """Copy a parked block, or a slice of one, back to the device."""
+    if isinstance(block, np.ndarray):
+        return cupy.asarray(block)
+    import cudf
+
+    return cudf.from_pandas(block)

@@ -1,7 +1,11 @@
-"""The runs that one worker holds for the parts to come, in memory or, beyond its budget, in run files.
+"""The runs that one worker holds for the parts to come, on the device, on the host or, beyond its budget, in run files.
 
 Dask neither counts these bytes nor spills them, and a worker above its pause threshold never starts another task: if
-all workers stood there, the sort could not end. So the store keeps its own account and spills the oldest runs first.
+all workers stood there, the sort could not end. So the store keeps its own account and spills the oldest runs first::
+
+    device --> pinned host memory --> run file          each step when the budget of the tier before it is exceeded
+
+What a reader gets lies where the run was made: slices of a run that left the device go back to it.
 """
 
 from __future__ import annotations
@@ -14,7 +18,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from distsort import blocks
-from distsort.blocks import Column
+from distsort.blocks import Block, Column
 from distsort.cuts import IntArray
 from distsort.exchange.spill import RunFile
 from distsort.local import Run, Spec
@@ -31,6 +35,8 @@ class _Held:
     run: Run | RunFile
     spec: Spec
     nbytes: int
+    from_device: bool
+    tier: str
 
 
 class RunStore:
@@ -41,15 +47,24 @@ class RunStore:
     directory
         Where runs are spilled; made on the first spill.
     budget
-        Bytes of runs to keep in memory; None for no limit.
+        Bytes of runs to keep in host memory; None for no limit.
+    device_budget
+        Asked when the first run on a device comes: bytes of runs to keep there; None for no limit.
     pressure
         Asked on each `put`: whether the process as a whole is short of memory, so that the run goes to disk at once.
     """
 
-    def __init__(self, directory: Path, budget: int | None, pressure: Callable[[], bool] = lambda: False) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        budget: int | None,
+        pressure: Callable[[], bool] = lambda: False,
+        device_budget: Callable[[], int | None] = lambda: None,
+    ) -> None:
         self.directory = directory
         self.budget = budget
         self.pressure = pressure
+        self.device_budget = device_budget
         self.spilled = 0
         self.spills = 0
         self._held: dict[str, _Held] = {}
@@ -63,11 +78,15 @@ class RunStore:
     def __contains__(self, attempt: str) -> bool:
         return attempt in self._held
 
+    def bytes_in(self, tier: str) -> int:
+        """Bytes of runs on the "device" or the "host"."""
+        with self._lock:
+            return sum(h.nbytes for h in self._held.values() if h.tier == tier)
+
     @property
     def in_memory(self) -> int:
-        """Bytes of runs in memory."""
-        with self._lock:
-            return sum(h.nbytes for h in self._held.values() if isinstance(h.run, Run))
+        """Bytes of runs in memory, of the device and of the host."""
+        return self.bytes_in("device") + self.bytes_in("host")
 
     @property
     def on_disk(self) -> int:
@@ -81,7 +100,8 @@ class RunStore:
             if attempt in self._freed:
                 self._freed.remove(attempt)
                 return False
-            self._held[attempt] = _Held(run, spec, run.nbytes)
+            on_device = blocks.on_device(run.rows)
+            self._held[attempt] = _Held(run, spec, run.nbytes, on_device, "device" if on_device else "host")
         self._shrink()
         return True
 
@@ -98,9 +118,15 @@ class RunStore:
         """Let all runs go."""
         self.free(list(self._held))
 
+    def row_bytes(self, attempt: str) -> float:
+        """Return the mean size of a row, in bytes; asking each slice would cost more than to copy it."""
+        held = self._find(attempt)
+        return held.nbytes / max(len(held.run), 1)
+
     def is_spilled(self, attempt: str) -> bool:
-        """Whether reading this run means reading a file."""
-        return isinstance(self._find(attempt).run, RunFile)
+        """Whether this run left the memory where it was made, so that reading it takes time."""
+        held = self._find(attempt)
+        return held.tier != ("device" if held.from_device else "host")
 
     def cut(self, attempt: str, start: int, stop: int) -> Run:
         """Return rows ``[start, stop)`` of a run.
@@ -110,11 +136,11 @@ class RunStore:
         LostRunError
             There is no such run.
         """
-        return self._read(attempt, lambda run, _: run.cut(start, stop))
+        return self._read(attempt, lambda held: _home(held, held.run.cut(start, stop)))
 
     def keys_at(self, attempt: str, positions: IntArray) -> tuple[Column, ...]:
         """Read the keys of a run at ascending positions, to host memory."""
-        return self._read(attempt, lambda run, spec: run.keys_at(positions, spec))
+        return self._read(attempt, lambda held: _keys(held, positions))
 
     def _find(self, attempt: str) -> _Held:
         held = self._held.get(attempt)
@@ -122,50 +148,74 @@ class RunStore:
             raise LostRunError(attempt)
         return held
 
-    def _read(self, attempt: str, read: Callable[[Run | RunFile, Spec], T]) -> T:
+    def _read(self, attempt: str, read: Callable[[_Held], T]) -> T:
         held = self._find(attempt)
         try:
-            return read(held.run, held.spec)
+            return read(held)
         except FileNotFoundError:  # freed while it was being read
             raise LostRunError(attempt) from None
 
     def _shrink(self) -> None:
         with self._spilling:
-            for attempt in self._surplus():
-                self._spill(attempt)
+            if self.bytes_in("device"):
+                for attempt in self._surplus("device", self.device_budget()):
+                    self._move(attempt, "device", "host")
+            for attempt in self._surplus("host", 0 if self.pressure() else self.budget):
+                self._move(attempt, "host", "disk")
 
-    def _surplus(self) -> Sequence[str]:
-        """Return what to spill, the oldest run first."""
+    def _surplus(self, tier: str, budget: int | None) -> Sequence[str]:
+        """Return what a tier must give up to stay within its budget, the oldest run first."""
         with self._lock:
-            warm = [(a, h.nbytes) for a, h in self._held.items() if isinstance(h.run, Run)]
-        if self.pressure():
-            return [a for a, _ in warm]
-        over = sum(n for _, n in warm) - self.budget if self.budget is not None else 0
+            here = [(a, h.nbytes) for a, h in self._held.items() if h.tier == tier]
+        over = sum(n for _, n in here) - budget if budget is not None else 0
         chosen = []
-        for attempt, nbytes in warm:
+        for attempt, nbytes in here:
             if over <= 0:
                 break
             chosen.append(attempt)
             over -= nbytes
         return chosen
 
-    def _spill(self, attempt: str) -> None:
+    def _move(self, attempt: str, tier: str, to: str) -> None:
         held = self._held.get(attempt)
-        if held is None or not isinstance(held.run, Run):
+        if held is None or held.tier != tier or not isinstance(held.run, Run):
             return
-        self.directory.mkdir(parents=True, exist_ok=True)
-        file = RunFile(_on_host(held.run), self.directory / attempt)
+        moved: Run | RunFile
+        if to == "host":
+            from distsort.backends import cupy_ipc
+
+            moved = _each(held.run, cupy_ipc.park)
+        else:
+            self.directory.mkdir(parents=True, exist_ok=True)
+            moved = RunFile(held.run, self.directory / attempt)
         with self._lock:
             kept = self._held.get(attempt) is held
             if kept:
-                held.run = file
-                self.spilled += file.nbytes
+                held.run, held.tier = moved, to
+                self.spilled += held.nbytes
                 self.spills += 1
-        if not kept:
-            file.close()
+        if not kept and isinstance(moved, RunFile):
+            moved.close()
 
 
-def _on_host(run: Run) -> Run:
-    if not blocks.on_device(run.rows):
-        return run
-    return Run(blocks.to_host(run.rows), tuple(map(blocks.to_host, run.keys)) if run.keys is not None else None)
+def _home(held: _Held, piece: Run) -> Run:
+    """Bring a slice back to where its run was made."""
+    if not held.from_device or held.tier == "device":
+        return piece
+    from distsort.backends import cupy_ipc
+
+    return _each(piece, cupy_ipc.unpark)
+
+
+def _keys(held: _Held, positions: IntArray) -> tuple[Column, ...]:
+    """Read keys; those of a run that left the device go by it, so that they come with the types of all others."""
+    found = held.run.keys_at(positions, held.spec)
+    if not held.from_device or held.tier == "device":
+        return found
+    from distsort.backends import cupy_ipc
+
+    return tuple(blocks.to_host(cupy_ipc.unpark(column)) for column in found)
+
+
+def _each(run: Run, move: Callable[[Block], Block]) -> Run:
+    return Run(move(run.rows), tuple(map(move, run.keys)) if run.keys is not None else None)

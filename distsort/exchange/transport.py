@@ -60,9 +60,19 @@ def batches(slices: Sequence[Slice], nbytes: int) -> list[list[tuple[int, Slice]
     return made
 
 
-def pack(runs: Sequence[Run], devices: DeviceTransport | None, host: str, reader: str) -> dict[str, Any]:
-    """Turn slices into the answer of one question, asked by a reader that maps device memory of `host`."""
-    packed = len(runs) > 1 and sum(r.nbytes for r in runs) < PACK_BELOW * len(runs)
+def pack(
+    runs: Sequence[Run], nbytes: float, devices: DeviceTransport | None = None, host: str = "", reader: str = ""
+) -> dict[str, Any]:
+    """Turn slices into the answer of one question.
+
+    Parameters
+    ----------
+    runs, nbytes
+        The slices, and about how large they are together.
+    devices, host, reader
+        For rows in GPU memory: what moves them, and the reader, which maps memory of that host.
+    """
+    packed = len(runs) > 1 and nbytes < PACK_BELOW * len(runs)
     if packed:
         runs = [join(list(runs))]
     if devices is not None:

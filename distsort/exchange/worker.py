@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 STORE_SHARE = 0.4
-"""Share of the worker's memory limit that runs may take; input, output and merges need the rest."""
+"""Share of the worker's memory limit, and of its GPU, that runs may take; input, output and merges need the rest."""
 
 PRESSURE_BELOW_SPILL = 0.1
 """The store spills when the process is this share of the limit below the point where Dask would begin to."""
@@ -67,7 +67,8 @@ class WorkerService:
         self.loop = worker.loop.asyncio_loop
         memory = worker.memory_manager
         limit = memory.memory_limit
-        self.store = RunStore(_spill_directory(worker), None if not limit else int(STORE_SHARE * limit), self._pressure)
+        budget = int(STORE_SHARE * limit) if limit else None
+        self.store = RunStore(_spill_directory(worker), budget, self._pressure, _device_budget)
         self.threads = ThreadPoolExecutor(2, thread_name_prefix="distsort")
         self.reader = Reader(self, config.get_bytes("pull.bytes-in-flight"))
         self._devices: DeviceTransport | None = None
@@ -190,7 +191,9 @@ class WorkerService:
 
     def _pack(self, wanted: Sequence[tuple[str, int, int]], host: str, reader: str) -> dict[str, Any]:
         runs = [self.store.cut(*w) for w in wanted]
-        return transport.pack(runs, self.devices if blocks.on_device(runs[0].rows) else None, host, reader)
+        nbytes = sum((stop - start) * self.store.row_bytes(attempt) for attempt, start, stop in wanted)
+        devices = self.devices if blocks.on_device(runs[0].rows) else None
+        return transport.pack(runs, nbytes, devices, host, reader)
 
     def on_copied(self, lease: str) -> None:
         """Let go of device memory that a peer has copied."""
@@ -234,6 +237,12 @@ class _Watch(WorkerPlugin):
 
     def teardown(self, worker: Worker) -> None:
         self.service.close()
+
+
+def _device_budget() -> int:
+    from distsort.backends import cupy_ipc
+
+    return int(STORE_SHARE * cupy_ipc.device_memory())
 
 
 def _spill_directory(worker: Worker) -> Path:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import socket
@@ -156,8 +157,10 @@ class Cluster:
 
     def check(self, name: str, rows: pd.DataFrame) -> None:
         """Check an output by the command line, and by pandas."""
-        done = self.cli("check", name, "-k", "k", "-k", "s")
-        assert (done.returncode, done.stdout) == (0, f"sorted: {len(rows):,} rows\n"), done.stderr
+        done = self.cli("check", name, "-k", "k", "-k", "s", "--json")
+        assert done.returncode == 0, done.stderr
+        said = json.loads(done.stdout)
+        assert (said["sorted"], said["rows"]) == (True, len(rows))
         expected = rows.sort_values(["k", "s"], kind="stable", ignore_index=True)
         pd.testing.assert_frame_equal(pd.read_parquet(self.data / name), expected)
 

@@ -109,6 +109,35 @@ def test_the_store_spills_the_oldest_runs_and_frees_files(tmp_path):
     assert (len(store), store.in_memory, store.on_disk, list((tmp_path / "runs").iterdir())) == (0, 0, 0, [])
 
 
+class OnDevice(np.ndarray):
+    """Stands for an array in GPU memory."""
+
+
+def test_runs_leave_the_device_first_and_come_back_to_it(tmp_path, monkeypatch):
+    from distsort.backends import cupy_ipc
+
+    moves = []
+    monkeypatch.setattr("distsort.blocks.on_device", lambda block: isinstance(block, OnDevice))
+    monkeypatch.setattr("distsort.blocks.to_host", np.asarray)
+    monkeypatch.setattr(cupy_ipc, "park", lambda block: moves.append("down") or np.asarray(block))
+    monkeypatch.setattr(cupy_ipc, "unpark", lambda block: moves.append("up") or block.view(OnDevice))
+    store = RunStore(tmp_path / "runs", budget=8000, device_budget=lambda: 8000)
+    for i in range(3):
+        store.put(f"a{i}", Run((np.arange(1000) + i).view(OnDevice)), VALUES)
+    assert [store.bytes_in(tier) for tier in ("device", "host")] == [8000, 8000]
+    assert [store.is_spilled(f"a{i}") for i in range(3)] == [True, True, False]
+    assert len(list((tmp_path / "runs").iterdir())) == 1
+    assert moves == ["down", "down"]
+    for i in range(3):
+        piece = store.cut(f"a{i}", 5, 9).rows
+        assert isinstance(piece, OnDevice)
+        assert piece.tolist() == list(range(5 + i, 9 + i))
+        assert store.keys_at(f"a{i}", np.array([7]))[0].tolist() == [7 + i]
+    assert moves.count("up") == 4
+    store.clear()
+    assert not list((tmp_path / "runs").iterdir())
+
+
 def test_under_pressure_everything_goes_to_disk(tmp_path):
     store = RunStore(tmp_path, budget=None, pressure=lambda: True)
     store.put("a", Run(np.arange(10)), VALUES)
@@ -140,7 +169,7 @@ def test_questions_cover_every_slice_once(lengths, limit):
 def test_slices_come_out_of_an_answer_as_they_went_in(rows):
     for run in (Run(np.arange(rows)), Run(frame(rows)), Run(np.arange(rows), (np.arange(rows) * 2,))):
         pieces = [run.cut(0, rows // 2), run.cut(rows // 2, rows)]
-        answer = pack(pieces, None, "", "")
+        answer = pack(pieces, sum(p.nbytes for p in pieces))
         answer["rows"] = [s.data for s in answer["rows"]]
         answer["keys"] = answer["keys"] and [[s.data for s in keys] for keys in answer["keys"]]
         found = unpack(answer, [len(p) for p in pieces])

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import time
+
 import dask
 import dask.array as da
 import dask.dataframe as dd
@@ -214,3 +217,20 @@ def test_without_a_cluster_the_handles_carry_the_runs(scheduler):
     x = da.from_array(source, chunks=700)
     with dask.config.set(scheduler=scheduler):
         assert (distsort.argsort(x, exchange="pull").compute() == np.argsort(source, kind="stable")).all()
+
+
+def test_three_hundred_runs_to_three_hundred_parts():
+    """1,500 tasks and five seconds on two idle cores; the limit grows with what else this machine does."""
+    with kit.cluster(4) as client:
+        lazy, source = kit.array(300, 1000)
+        kit.sort(kit.array(8, 10)[0]).compute()  # everything is installed and imported now
+        result = kit.sort(lazy, npartitions=300)
+        begun = time.monotonic()
+        result = result.persist()
+        kit.wait(result, timeout=kit.PATIENCE)
+        took = time.monotonic() - begun
+        assert len(kit.scheduler_of(client).tasks) <= 1500
+        assert took < 5 * max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
+        assert (result.compute() == np.sort(source)).all()
+        del result
+        kit.assert_clean(client)
