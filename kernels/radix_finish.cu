@@ -26,7 +26,7 @@ constexpr u32 MAX_RUN = 2048;
 /// Reads buffer 1, sorted by the bits from `shift` up; writes the output. MODE: KEYS (words are codes) or ARGSORT (words
 /// are top bits and position).
 template <u32 THREADS, u32 ITEMS, class Src, u32 MODE>
-__global__ void __launch_bounds__(THREADS) radix_finish(const __grid_constant__ Job job, u32 shift) {
+__global__ void __launch_bounds__(THREADS, 5) radix_finish(const __grid_constant__ Job job, u32 shift) {
     constexpr u32 TILE = THREADS * ITEMS;
     SHARED(u64, tile, TILE);
     SHARED(u16, member, TILE);  // places of keys in runs: few, so they are gathered to keep warps full
