@@ -1,7 +1,7 @@
 """Sorting files larger than memory in one process.
 
     pieces -> sorted runs -> run files      -> cuts               -> slabs -> parts
-              in memory      Arrow IPC, -T     few keys, mapped      merged   streamed
+              in memory      Arrow IPC, -T     few keys, read        merged   streamed
 
 Both halves work in units that fit the memory given: a run is as many neighbouring pieces of the input as one unit
 holds; a slab is an equal share of the output, small enough that the slices of all runs that make it fit one unit. The
@@ -17,13 +17,13 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
-from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
+import numpy as np
 import pandas as pd
 import pyarrow as pa
 
@@ -54,7 +54,8 @@ SAMPLES = 4096
 PROBES = 16
 # Rows from which that round pays.
 ROUND_ROWS = 1 << 20
-_BATCH = 1 << 16
+# Bytes of a record batch in a run file: a slice reads up to two of them in vain.
+BATCH_BYTES = 1 << 17
 
 
 @dataclass(frozen=True)
@@ -181,12 +182,17 @@ def _row_bytes(source: Source) -> float:
 class DiskRun:
     """A sorted run in a file.
 
+    It is an Arrow IPC file of small record batches, all of one length. Rows are read, not mapped: mapped pages count as
+    memory of the process, and large page-cache folios map far more than is touched.
+
     Attributes
     ----------
     path
-        An Arrow IPC file, not compressed, so that any rows of it can be mapped.
+        The file.
     length
         Its rows.
+    batch
+        Rows of a record batch, but for the last.
     sample
         Keys at regular positions.
     nan
@@ -195,20 +201,32 @@ class DiskRun:
 
     path: Path
     length: int
+    batch: int
     sample: Sample
     nan: frozenset[str]
 
-    @contextmanager
-    def mapped(self) -> Iterator[pa.Table]:
-        """Yield the rows; pages come in as they are touched and go at the end of the block."""
-        with pa.memory_map(str(self.path)) as file, pa.ipc.open_file(file) as reader:
-            yield reader.read_all()
+    def read(self, start: int, stop: int) -> pa.Table:
+        """Return rows ``[start, stop)``."""
+        first = start // self.batch
+        table = self._batches(range(first, -(-stop // self.batch)) if stop > start else range(0), None)
+        return table.slice(start - first * self.batch, stop - start)
 
     def keys_at(self, positions: IntArray, spec: Spec) -> tuple[Any, ...]:
-        """Read the keys at some positions."""
-        with self.mapped() as table:
-            names = [key.name for key in spec.order.keys]
-            return blocks.key_columns(to_frame(table.select(names).take(positions)), spec.order)
+        """Read the keys at some positions, ascending; only the batches that hold them, and of these only the keys."""
+        numbers, inverse = np.unique(positions // self.batch, return_inverse=True)
+        table = self._batches(numbers.tolist(), [str(key.name) for key in spec.order.keys])
+        # Batches that were not read are not there: count positions from the start of those that were.
+        return blocks.key_columns(to_frame(table.take(inverse * self.batch + positions % self.batch)), spec.order)
+
+    def _batches(self, numbers: Iterable[int], columns: list[str] | None) -> pa.Table:
+        with pa.OSFile(str(self.path)) as file:
+            options = pa.ipc.IpcReadOptions(use_threads=False)
+            with pa.ipc.open_file(file) as whole:
+                schema = whole.schema
+            if columns is not None:
+                options.included_fields = sorted({schema.get_field_index(name) for name in columns})
+            with pa.ipc.open_file(file, options=options) as reader:
+                return pa.Table.from_batches([reader.get_batch(number) for number in numbers], reader.schema)
 
 
 class External:
@@ -312,15 +330,18 @@ class External:
         ordered = to_table(rows, self.source.schema)
         sample = Sample(len(rows), positions, Run(rows).keys_at(positions, self.spec), ordered.nbytes)
         path = self.folder / f"run-{name}.arrow"
+        batch = max(64, min(1 << 16, int(BATCH_BYTES / self.budget.row)))
         try:
             with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, ordered.schema) as writer:
-                writer.write_table(ordered, max_chunksize=_BATCH)
+                for start in range(0, len(rows), batch):
+                    # Chunks end where they will; batches must all have one length, so that rows can be found.
+                    writer.write_batch(ordered.slice(start, batch).combine_chunks().to_batches()[0])
         except OSError as error:
             raise explain(str(self.folder), error) from error
         nan = frozenset(keys_with_nan(ordered, self.spec.order))
         del rows, ordered
         pa.default_memory_pool().release_unused()
-        return DiskRun(path, sample.length, sample, nan)
+        return DiskRun(path, sample.length, batch, sample, nan)
 
     def _write_part(self, runs: Sequence[DiskRun], cuts: Cuts, nan: set[str], number: int) -> Written:
         slabs = self.budget.slabs
@@ -337,14 +358,12 @@ class External:
         self._go_on()
         start = time.time()
         pa.default_memory_pool().release_unused()
-        with ExitStack() as maps:
-            slices = []
-            for run, table in zip(runs, cuts.table, strict=True):
-                low, high = int(table[slab]), int(table[slab + 1])
-                if high > low or run is runs[0]:
-                    mapped = maps.enter_context(run.mapped())
-                    slices.append(Run(to_frame(mapped.slice(low, high - low))))
-            merged = merge_runs(slices, self.spec)
+        slices = []
+        for run, table in zip(runs, cuts.table, strict=True):
+            low, high = int(table[slab]), int(table[slab + 1])
+            if high > low or run is runs[0]:
+                slices.append(Run(to_frame(run.read(low, high))))
+        merged = merge_runs(slices, self.spec)
         self.progress.ran("merge", start, time.time())
         assert isinstance(merged, pd.DataFrame)
         return merged
