@@ -21,6 +21,7 @@ _HOMES = {
     "sort_files": "distsort.files",
     "plan_sort": "distsort.arrays",
     "plan_sort_values": "distsort.dataframes",
+    "SortClient": "distsort.service.client",
 }
 
 __all__ = ["__version__", *_HOMES]

@@ -7,13 +7,15 @@ import os
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import click
 
 from distsort.cli import Trouble, trouble
-from distsort.cli_files import parse_key
+from distsort.cli_files import split_columns
+from distsort.cli_options import input_arguments, input_options
 from distsort.service.client import SortClient
 
 _OVER = ("SUCCEEDED", "FAILED", "STOPPED")
@@ -30,16 +32,12 @@ def _service_options(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.command()
 @click.argument("inputs", nargs=-1, required=True, metavar="IN...")
 @click.option("-o", "--output", required=True, metavar="OUT", help="Folder or URL of the output.")
-@click.option(
-    "-k", "--key", "keys", multiple=True, required=True, metavar="COLUMN[:asc|desc][:first|last]", help="As in sort."
-)
-@click.option("-r", "--reverse", is_flag=True, help="Descending, for keys that do not say asc.")
+@input_options
 @click.option("--overwrite", is_flag=True, help="Replace an existing output, once the new one is whole.")
 @click.option("--npartitions", type=click.IntRange(min=1), help="Number of parts.")
 @click.option("--columns", metavar="A,B,...", help="Keep only these columns, in this order.")
-@click.option("--format", "format_", type=click.Choice(["parquet", "csv"]), help="Of the input; else by name.")
-@click.option("--delimiter", metavar="CHAR", help="Between CSV fields.")
 @click.option("--backend", type=click.Choice(["numpy", "cupy"]), help="Who sorts.")
+@click.option("-m", "--merge", is_flag=True, help="Each input file is sorted already.")
 @click.option("--exchange", type=click.Choice(["graph", "pull"]), help="How rows move.")
 @click.option("--performance-report", is_flag=True, help="Keep Dask's performance report; the page of jobs links it.")
 @click.option("--id", "submission_id", metavar="ID", help="Submission id: the same one again submits nothing twice.")
@@ -49,14 +47,11 @@ def _service_options(command: Callable[..., Any]) -> Callable[..., Any]:
 def submit(
     inputs: tuple[str, ...],
     output: str,
-    keys: tuple[str, ...],
-    reverse: bool,
     overwrite: bool,
     npartitions: int | None,
     columns: str | None,
-    format_: str | None,
-    delimiter: str | None,
     backend: str | None,
+    merge: bool,
     exchange: str | None,
     performance_report: bool,
     submission_id: str | None,
@@ -64,6 +59,7 @@ def submit(
     quiet: bool,
     url: str | None,
     as_json: bool,
+    **options: Any,
 ) -> None:
     r"""Submit a sort job to a service, and show its progress until it is done.
 
@@ -74,19 +70,18 @@ def submit(
     distsort submit /data/in -o /data/out -k price:desc --id prices-2026-11
     """
     with trouble():
-        order = [parse_key(key, reverse) for key in keys]
+        given = input_arguments(**options)
+        layout = given.pop("layout")
         client = SortClient(url)
         job = client.submit(
             [_absolute(path) for path in inputs],
             _absolute(output),
-            [str(key.name) for key in order],
-            ascending=[not key.descending for key in order],
-            na_position=["first" if key.nulls_first else "last" for key in order],
+            **given,
+            layout=None if layout is None else asdict(layout),
+            presorted=merge,
             overwrite=overwrite,
             npartitions=npartitions,
-            columns=None if columns is None else columns.split(","),
-            format=format_,
-            delimiter="\t" if delimiter in ("\\t", "tab") else delimiter,
+            columns=split_columns(columns),
             backend=backend,
             exchange=exchange,
             submission_id=submission_id,

@@ -60,7 +60,7 @@ class SortClient:
         self,
         src: str | Sequence[str],
         dst: str,
-        by: str | Sequence[str],
+        by: str | Sequence[str] | None = None,
         *,
         submission_id: str | None = None,
         performance_report: bool = False,

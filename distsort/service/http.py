@@ -235,7 +235,7 @@ class Jobs(Api):
             raise OptionError(f"the body is not JSON: {error}") from None
         if not isinstance(values, dict):
             raise OptionError("the body is not a JSON object: send src, dst and by")
-        id = values.pop("submission_id", None) or f"sort-{uuid.uuid4().hex[:12]}"
+        id = values.pop("submission_id", f"sort-{uuid.uuid4().hex[:12]}")
         if not isinstance(id, str):
             raise OptionError(f"submission_id={id!r}: it must be a text")
         job, queued = self.manager.submit(id, Spec.parse(values))

@@ -25,6 +25,7 @@ from distsort.order import make_order
 
 ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 MOST_PARTS = 1_000_000
+LONGEST_RECORD = 1 << 30
 
 
 class State(StrEnum):
@@ -57,7 +58,7 @@ class Spec:
 
     src: tuple[str, ...]
     dst: str
-    by: tuple[str, ...]
+    by: tuple[str, ...] | None = None
     ascending: bool | tuple[bool, ...] = True
     na_position: str | tuple[str, ...] = "last"
     overwrite: bool = False
@@ -65,6 +66,8 @@ class Spec:
     columns: tuple[str, ...] | None = None
     format: str | None = None
     delimiter: str | None = None
+    layout: Mapping[str, int] | None = None
+    presorted: bool = False
     backend: str | None = None
     exchange: str | None = None
     performance_report: bool = False
@@ -83,18 +86,21 @@ class Spec:
                 near = difflib.get_close_matches(name, _FIELDS, n=2)
                 hint = f"did you mean {' or '.join(near)}?" if near else f"the fields are {', '.join(_FIELDS)}"
                 raise OptionError(f"{name!r} is not a field of a job: {hint}")
-        for name in ("src", "dst", "by"):
+        for name in ("src", "dst"):
             if name not in values:
-                raise OptionError(f"{name!r} is missing: a job needs src, dst and by")
+                raise OptionError(f"{name!r} is missing: a job needs src and dst, and by for columns")
         spec = cls(**{name: _FIELDS[name](name, value) for name, value in values.items()})
         # The sort would say the same, but only when the job's turn comes.
-        make_order(list(spec.by), spec.ascending, spec.na_position)
+        make_order(list(spec.by or ("values",)), spec.ascending, spec.na_position)
         return spec
 
     def arguments(self) -> dict[str, Any]:
         """Return keyword arguments for `sort_files`."""
+        from distsort.io.records import Layout
+
         given = dataclasses.asdict(self)
         del given["performance_report"]
+        given["layout"] = None if self.layout is None else Layout(**self.layout)
         return {name: list(value) if isinstance(value, tuple) else value for name, value in given.items()}
 
 
@@ -361,6 +367,18 @@ def _delimiter(name: str, value: Any) -> str:
     return str(value)
 
 
+def _layout(name: str, value: Any) -> dict[str, int]:
+    sizes = {"length": 1, "key_offset": 0, "key_length": 1}
+    if not isinstance(value, Mapping) or not value or set(value) - set(sizes):
+        raise OptionError(f"{name}={value!r}: it must have some of {', '.join(sizes)}, in bytes")
+    for key, size in value.items():
+        if not isinstance(size, int) or isinstance(size, bool) or not sizes[key] <= size <= LONGEST_RECORD:
+            raise OptionError(
+                f"{name}.{key}={size!r}: it must be a whole number from {sizes[key]} to {LONGEST_RECORD:,}"
+            )
+    return dict(value)
+
+
 _FIELDS: dict[str, Callable[[str, Any], Any]] = {
     "src": _texts,
     "dst": _text,
@@ -370,8 +388,10 @@ _FIELDS: dict[str, Callable[[str, Any], Any]] = {
     "overwrite": _flag,
     "npartitions": _parts,
     "columns": _texts,
-    "format": _one_of("parquet", "csv"),
+    "format": _one_of("parquet", "csv", "arrow", "npy", "records", "text"),
     "delimiter": _delimiter,
+    "layout": _layout,
+    "presorted": _flag,
     "backend": _one_of("numpy", "cupy"),
     "exchange": _one_of("graph", "pull"),
     "performance_report": _flag,

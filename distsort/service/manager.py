@@ -37,7 +37,7 @@ from distsort.spans import alive, current, look
 
 logger = logging.getLogger("distsort.service")
 
-TOPIC = "distsort"
+TOPIC = "distsort-jobs"
 """Topic of Dask's event log that tells of every change of a job."""
 
 LOOK = 0.5
@@ -111,10 +111,17 @@ class Manager:
     # Life of the service
 
     def start(self) -> None:
-        """Read the records; jobs that ran when the last scheduler ended are lost, those that waited go on."""
+        """Read the records; jobs that ran when the last scheduler ended are lost, those that waited go on.
+
+        One that had published its output by then, and said so, has succeeded all the same.
+        """
         for job in self.records.load():
             self.book.put(job)
         for job in [job for job in self.book if job.state is State.RUNNING]:
+            said = self.records.answer(job.id)
+            if said is not None and said["ok"]:
+                self._put(job.succeed(time(), said["result"], job.progress))
+                continue
             self._put(
                 job.fail(time(), "lost: the scheduler was restarted while the job ran; submit it again", job.phase)
             )

@@ -51,32 +51,31 @@ def main() -> int:
     orders = json.loads(_read_line())
     threading.Thread(target=_watch_scheduler, args=(orders["stop_timeout"],), daemon=True).start()
     try:
-        answer = {"ok": True, "result": run(orders)}
+        run(orders)
     except Stopped:
-        logger.info("stopped; nothing was written")
+        logger.info("stopped" if Path(ANSWER).exists() else "stopped; nothing was written")
         return 128 + signal.SIGTERM
     except Exception as error:
+        if Path(ANSWER).exists():
+            logger.exception("the output is published; what came after it failed")
+            return 0
         known = isinstance(error, DistsortError)
         text = str(error) if known else f"{type(error).__name__}: {error}"
         # What our own errors name stays wrong; the others, and a run that was lost too often, may pass.
         answer = {"ok": False, "reason": text, "again": not known or isinstance(error, ExchangeError)}
         logger.error("failed: %s", text, exc_info=None if known else error)
-    write_json(Path(ANSWER), answer)
-    return 0 if answer["ok"] else 1
+        write_json(Path(ANSWER), answer)
+        return 1
+    return 0
 
 
-def run(orders: dict[str, Any]) -> dict[str, Any]:
-    """Sort as told, on the scheduler that gave the orders.
+def run(orders: dict[str, Any]) -> None:
+    """Sort as told, on the scheduler that gave the orders, and leave the answer once the output is published.
 
     Parameters
     ----------
     orders
         id, attempt, tag, address, spec and roots.
-
-    Returns
-    -------
-    dict
-        What came out, for the record of the job.
     """
     from distributed import Client, performance_report
 
@@ -94,11 +93,11 @@ def run(orders: dict[str, Any]) -> dict[str, Any]:
             stack.enter_context(performance_report(filename=PERFORMANCE))
         with phase_spans("distsort", orders["id"], orders["tag"]):
             report = sort_files(**spec.arguments(), client=client)
-    print(report.summary(), flush=True)
-    plain = report.to_dict()
-    rows = [part.rows for part in report.parts]
-    plain.update(parts=len(rows), smallest_part=min(rows, default=0), largest_part=max(rows, default=0))
-    return plain
+        plain = report.to_dict()
+        rows = [part.rows for part in report.parts]
+        plain.update(parts=len(rows), smallest_part=min(rows, default=0), largest_part=max(rows, default=0))
+        write_json(Path(ANSWER), {"ok": True, "result": plain})
+        print(report.summary(), flush=True)
 
 
 def _check_files(spec: Spec, roots: Roots) -> None:

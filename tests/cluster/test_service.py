@@ -124,7 +124,7 @@ def test_events_spans_and_the_performance_report(cluster, rows):
     cluster.submit("observed", performance_report=True)
     assert cluster.sort.wait("observed", PATIENCE)["state"] == "SUCCEEDED"
     with cluster.connect() as client:
-        events = [event for _, event in client.get_events("distsort") if event["job"] == "observed"]
+        events = [event for _, event in client.get_events("distsort-jobs") if event["job"] == "observed"]
         spans = client.run_on_scheduler(
             lambda dask_scheduler: sorted(
                 span.name for span in dask_scheduler.extensions["spans"].spans.values() if "observed" in span.name
@@ -215,7 +215,7 @@ def test_the_page_in_a_browser(cluster, tmp_path):
 
 
 def test_a_scheduler_that_is_killed_with_200_jobs_in_its_queue(cluster, rows):
-    start_slow(cluster, "lost")
+    start_slow(cluster, "lost", 2.5)
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(lambda i: cluster.submit(f"queued-{i:03d}"), range(200)))
     assert cluster.sort.status("queued-199")["ahead"] == 199

@@ -68,6 +68,7 @@ def test_a_job_from_submission_to_deletion(served):
         "ascending": True,
         "na_position": "last",
         "overwrite": False,
+        "presorted": False,
         "performance_report": False,
     }
     assert client.list() == [done]
@@ -80,7 +81,7 @@ def test_a_job_from_submission_to_deletion(served):
     assert client.list() == []
     topics = {topic for topic, _ in served.scheduler.events}
     events = [event["event"] for _, event in served.scheduler.events]
-    assert topics == {"distsort"}
+    assert topics == {"distsort-jobs"}
     assert events == ["queued", "running", "succeeded", "deleted"]
 
 
@@ -136,6 +137,7 @@ def test_without_a_token_nothing_is_written(serve):
         (json.dumps({**GOOD, "by": None}).encode(), "by=None"),
         (json.dumps({**GOOD, "submission_id": 7}).encode(), "submission_id=7"),
         (json.dumps({**GOOD, "submission_id": "../../etc"}).encode(), "submission_id"),
+        (json.dumps({**GOOD, "submission_id": ""}).encode(), "submission_id=''"),
         (json.dumps({**GOOD, "src": "data/in"}).encode(), "absolute path"),
         (json.dumps({**GOOD, "ascendign": True}).encode(), "did you mean ascending"),
     ],
@@ -325,6 +327,19 @@ def test_a_restart_after_a_crash(serve, tmp_path):
         lost = served.client.status("runs")
         assert (lost["state"], lost["attempt"]) == ("FAILED", 1)
         assert lost["reason"] == "lost: the scheduler was restarted while the job ran; submit it again"
+
+
+def test_a_restart_after_the_output_was_published(serve, tmp_path):
+    folder = tmp_path / "jobs" / "runs"
+    with serve() as served:
+        served.submit("sleep", "runs")
+        record = (folder / "job.json").read_bytes()
+    (folder / "job.json").write_bytes(record)
+    result = {"rows": 6, "nbytes": 48, "seconds": 0.5, "balance": 1.0, "phases": []}
+    (folder / "answer.json").write_text(json.dumps({"ok": True, "result": result}))
+    with serve() as served:
+        job = served.client.status("runs")
+        assert (job["state"], job["result"]) == ("SUCCEEDED", result)
 
 
 def test_old_jobs_are_forgotten(serve, tmp_path):

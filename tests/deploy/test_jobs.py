@@ -143,6 +143,10 @@ def test_ids_that_are_no_file_names(id):
     ("values", "message"),
     [
         ({"dst": "/o", "by": "k"}, "'src' is missing"),
+        ({"src": "/i", "dst": "/o", "layout": {"size": 3}}, "some of length, key_offset, key_length"),
+        ({"src": "/i", "dst": "/o", "layout": {"length": 0}}, "layout.length=0"),
+        ({"src": "/i", "dst": "/o", "layout": {}}, "layout={}"),
+        ({"src": "/i", "dst": "/o", "format": "xml"}, "format='xml'"),
         ({"src": "/i", "dst": "/o", "by": []}, "by=\\[\\]"),
         ({"src": "/i", "dst": "/o", "by": ["k", "k"]}, "more than once"),
         ({"src": "/i", "dst": "/o", "by": "k", "descending": True}, "did you mean ascending"),
@@ -179,6 +183,8 @@ def test_arguments_are_those_of_sort_files():
         "columns": None,
         "format": None,
         "delimiter": None,
+        "layout": None,
+        "presorted": False,
         "backend": None,
         "exchange": None,
     }
