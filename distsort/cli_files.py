@@ -32,6 +32,7 @@ def _job_options(command: Callable[..., Any]) -> Callable[..., Any]:
             "--scheduler", metavar="ADDRESS", help="Dask scheduler. [default: threads, or a cluster of this machine]"
         ),
         place_options,
+        click.option("-u", "--unique", is_flag=True, help="Of rows with equal keys keep the first only."),
         click.option("--overwrite", is_flag=True, help="Replace an existing output, once the new one is whole."),
         input_options,
         click.option("-o", "--output", required=True, metavar="OUT", help="Folder or URL of the output."),
@@ -98,6 +99,7 @@ def _run(options: dict[str, Any], presorted: bool) -> None:
                 npartitions=options["npartitions"],
                 columns=split_columns(options["columns"]),
                 presorted=presorted,
+                unique=options["unique"],
                 backend=options["backend"] or ("cupy" if options["gpus"] else None),
                 exchange=options["exchange"],
                 memory=gnu_size(options["memory"]),

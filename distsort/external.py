@@ -35,7 +35,7 @@ from distsort.io.checksum import table_checksum
 from distsort.io.commit import explain
 from distsort.io.sink import keys_with_nan
 from distsort.io.source import Source, join_neighbours, to_frame, to_table
-from distsort.local import Run, Sample, Spec, make_run
+from distsort.local import Run, Sample, Spec, make_run, order_of
 from distsort.merge import merge_runs
 from distsort.progress import Progress
 from distsort.report import bytes_text
@@ -349,9 +349,20 @@ class External:
         start = time.time()
         rows = cuts.first(last) - cuts.first(first)
         frames = (self._merge(runs, cuts, slab) for slab in range(first, last))
-        written = self.write.stream(frames, rows, number, nan)
+        above = self._row_before(runs, cuts, first) if self.write.unique else None
+        written = self.write.stream(frames, rows, number, nan, above)
         self.progress.ran("write", start, time.time())
         return written
+
+    def _row_before(self, runs: Sequence[DiskRun], cuts: Cuts, slab: int) -> pd.DataFrame | None:
+        """Return the keys of the row before a slab: the greatest of those that end just before its cuts."""
+        ends = [(run, int(table[slab]) - 1) for run, table in zip(runs, cuts.table, strict=True) if table[slab] > 0]
+        if not ends:
+            return None
+        found = [run.keys_at(np.array([place]), self.spec) for run, place in ends]
+        last = found[int(order_of(found, self.spec)[-1])]
+        names = [key.name for key in self.spec.order.keys]
+        return pd.DataFrame(dict(zip(names, last, strict=True))).reset_index(drop=True)
 
     def _merge(self, runs: Sequence[DiskRun], cuts: Cuts, slab: int) -> pd.DataFrame:
         """Merge the slices of one slab."""

@@ -26,7 +26,7 @@ import distsort
 from distsort import config
 from distsort.errors import OptionError
 from distsort.files_check import Check, check_files, first_rows
-from distsort.files_parts import Read, Written, check_whole, make_tasks, read_tallies
+from distsort.files_parts import Read, Tally, Written, check_whole, last_keys, make_tasks, read_tallies
 from distsort.files_source import FORMATS, Location, key_name, open_source, order_of_files
 from distsort.files_where import temporary_directory, where_to_run
 from distsort.io import csv
@@ -56,6 +56,7 @@ def sort_files(
     delimiter: str | None = None,
     layout: Layout | None = None,
     presorted: bool = False,
+    unique: bool = False,
     backend: str | None = None,
     exchange: str | None = None,
     memory: str | int | None = None,
@@ -93,6 +94,8 @@ def sort_files(
         Of records; if None 100 bytes with a key in the first 10.
     presorted
         Each input file is in order already: check and merge, sort nothing again.
+    unique
+        Of rows with equal keys keep the first only. Parts are as equal as they were with all rows.
     backend, exchange
         As in `sort_values`.
     memory
@@ -151,9 +154,11 @@ def sort_files(
             layout=layout,
             part_size=None if limit is None else limit // 32,
         )
+    if unique and source.format == "npy":
+        raise OptionError("unique= (-u) is not for .npy files, whose header states their rows before they are written")
     if presorted and source.format == "parquet":
         source = by_file(source)
-    job = Job(source, order, columns, npartitions, backend, exchange, presorted)
+    job = Job(source, order, columns, npartitions, backend, exchange, presorted, unique)
     stage = begin(dst, named, overwrite)
     try:
         while True:
@@ -170,8 +175,9 @@ def sort_files(
             for piece in done.read:
                 progress.ran("read", piece.start, piece.stop)
             whole = check_whole(done.read, written, order)
+            kept = sum((part.tally for part in written), Tally())
             parts = tuple(Part(part.name, part.tally.rows, part.stored) for part in written)
-            stage.publish([part.name for part in written], _manifest(source, order, written, whole.checksum, named))
+            stage.publish([part.name for part in written], _manifest(source, order, written, kept.checksum, named))
     except BaseException:
         stage.abort()
         raise
@@ -186,7 +192,8 @@ def sort_files(
         seconds=time.time() - progress.began,
         phases=progress.phases(read=sizes, sort=sizes, exchange=sizes, merge=sizes, write=sizes),
         parts=parts,
-        checksum=f"{whole.checksum:016x}",
+        checksum=f"{kept.checksum:016x}",
+        dropped=whole.rows - kept.rows,
         scheduler=done.scheduler,
         plan=done.plan,
         notes=source.notes,
@@ -206,6 +213,7 @@ class Job:
     backend: str | None
     exchange: str | None
     presorted: bool
+    unique: bool
 
     @property
     def parts(self) -> int:
@@ -231,7 +239,7 @@ def _on_dask(job: Job, stage: Stage, client: Any, progress: Progress, show: bool
     from distsort.dataframes import merge_rows, plan_sort_values, sort_values
 
     source = job.source
-    read, write = make_tasks(source, job.order, job.columns, stage.store, stage.folder, job.parts)
+    read, write = make_tasks(source, job.order, job.columns, stage.store, stage.folder, job.parts, job.unique)
     by = [key.name for key in job.order.keys]
     options: dict[str, Any] = {
         "ascending": [not key.descending for key in job.order.keys],
@@ -258,10 +266,12 @@ def _on_dask(job: Job, stage: Stage, client: Any, progress: Progress, show: bool
         token = uuid.uuid4().hex
         make = dask.delayed(write, pure=False)
         arrange = merge_rows if job.presorted else sort_values
-        writes = [
-            make(part, number, dask_key_name=(f"sort-write-{token}", number))
-            for number, part in enumerate(arrange(frame, by, ignore_index=True, **options).to_delayed())
-        ]
+        last = dask.delayed(last_keys, pure=False)
+        writes, above = [], None
+        for number, part in enumerate(arrange(frame, by, ignore_index=True, **options).to_delayed()):
+            writes.append(make(part, number, above, dask_key_name=(f"sort-write-{token}", number)))
+            if job.unique:
+                above = last(part, above, job.order, dask_key_name=(f"sort-last-{token}", number))
         written = list(dask.compute(*writes)) if connected is None else _gather(connected, writes, refresh)
         return Done(read_tallies(stage.store, stage.folder, len(source.pieces)), written, scheduler, plan)
 
@@ -282,7 +292,7 @@ def _within(job: Job, stage: Stage, memory: int, progress: Progress, show: bool)
     """Read, sort and write in this process and `memory` bytes; nothing is published."""
     from distsort.external import make_budget, sort_external
 
-    _, write = make_tasks(job.source, job.order, job.columns, stage.store, stage.folder, job.parts)
+    _, write = make_tasks(job.source, job.order, job.columns, stage.store, stage.folder, job.parts, job.unique)
     budget = make_budget(job.source, job.parts, memory)
     spec = Spec(job.order, "rows", backend=job.backend, ignore_index=True, presorted=job.presorted)
     with scratch_folder(temporary_directory()) as folder, watch(progress, show=show):

@@ -65,12 +65,27 @@ class Read:
 
 @dataclass(frozen=True)
 class Written:
-    """What a write task says of its part: name, tally, size as a file, keys of its first and last row."""
+    """What a write task says of its part.
+
+    Attributes
+    ----------
+    name
+        Of the file.
+    tally
+        Of the rows in it.
+    stored
+        Bytes of the file.
+    ends
+        Keys of its first and last row.
+    dropped
+        Of the rows that were left out as duplicates.
+    """
 
     name: str
     tally: Tally
     stored: int
     ends: pd.DataFrame
+    dropped: Tally = field(default_factory=Tally)
 
 
 @dataclass(frozen=True)
@@ -116,6 +131,8 @@ class WritePart:
         The format.
     store, folder, parts
         Where, and how many parts there will be.
+    unique
+        Leave out rows whose keys are those of the row above them.
     """
 
     order: Order
@@ -125,14 +142,17 @@ class WritePart:
     store: Store
     folder: str
     parts: int
+    unique: bool
 
-    def __call__(self, frame: pd.DataFrame, number: int) -> Written:
-        """Write part `number`, which is one frame."""
+    def __call__(self, frame: pd.DataFrame, number: int, above: pd.DataFrame | None = None) -> Written:
+        """Write part `number`, which is one frame; `above` has the keys of the row before it."""
         floats = [f for f in self.written if pa.types.is_floating(f.type) and f.name in self.order_names]
         nan = keys_with_nan(to_table(frame, pa.schema(floats)), self.order)
-        return self.stream([frame], len(frame), number, nan)
+        return self.stream([frame], len(frame), number, nan, above)
 
-    def stream(self, frames: Iterable[pd.DataFrame], rows: int, number: int, nan: set[str]) -> Written:
+    def stream(
+        self, frames: Iterable[pd.DataFrame], rows: int, number: int, nan: set[str], above: pd.DataFrame | None = None
+    ) -> Written:
         """Write part `number`, whose rows come frame after frame.
 
         Parameters
@@ -145,6 +165,8 @@ class WritePart:
             Of the part.
         nan
             Keys in which a NaN may stand.
+        above
+            Keys of the row before the part, where there is one and duplicates are left out.
 
         Raises
         ------
@@ -154,15 +176,17 @@ class WritePart:
             The file system refused.
         """
         name = part_name(number, self.parts, self.sink.suffix)
-        seen = Seen(self.order, name)
+        seen = Seen(self.order, name, above if self.unique else None)
         claimed = before(self.order, nan | self.ranked)
-        tables = (seen.look(frame, to_table(frame, self.written)) for frame in frames)
+        look = seen.look_unique if self.unique else seen.look
+        tables = (look(frame, to_table(frame, self.written)) for frame in frames)
         path = f"{self.folder}/{name}"
         try:
-            stored = write_part(self.store, path, self.sink, self.written, tables, rows, claimed)
+            known = None if self.unique else rows
+            stored = write_part(self.store, path, self.sink, self.written, tables, known, claimed)
         except OSError as error:
             raise explain(self.store.url(self.folder), error) from error
-        return Written(name, seen.tally, stored, seen.ends)
+        return Written(name, seen.tally, stored, seen.ends, seen.dropped)
 
     @property
     def order_names(self) -> set[str]:
@@ -173,11 +197,13 @@ class WritePart:
 class Seen:
     """Checks the frames of one part as they go by."""
 
-    def __init__(self, order: Order, name: str) -> None:
+    def __init__(self, order: Order, name: str, above: pd.DataFrame | None = None) -> None:
         self.order = order
         self.name = name
         self.tally = Tally()
+        self.dropped = Tally()
         self.ends = pd.DataFrame()
+        self._above = above if above is not None and len(above) else None
 
     def look(self, frame: pd.DataFrame, table: pa.Table) -> pa.Table:
         """Check that a frame is in order and follows the one before it; return its table."""
@@ -197,9 +223,29 @@ class Seen:
         self.tally += Tally(table.num_rows, table.nbytes, table_checksum(table))
         return table
 
+    def look_unique(self, frame: pd.DataFrame, table: pa.Table) -> pa.Table:
+        """Leave out the rows whose keys are those of the row above them; then as `look`."""
+        held = frame[[key.name for key in self.order.keys]]
+        both = held if self._above is None else pd.concat([self._above, held], ignore_index=True)
+        _, ties = compare_neighbours(both, self.order)
+        twice = ties if self._above is not None else np.concatenate([np.zeros(min(1, len(frame)), np.bool_), ties])
+        if len(frame):
+            self._above = held.iloc[-1:]
+        if twice.any():
+            left_out = table.filter(pa.array(twice))
+            self.dropped += Tally(left_out.num_rows, left_out.nbytes, table_checksum(left_out))
+            frame, table = frame[~twice], table.filter(pa.array(~twice))
+        return self.look(frame, table)
+
 
 def make_tasks(
-    source: Source, order: Order, columns: Sequence[str] | None, store: Store, folder: str, parts: int
+    source: Source,
+    order: Order,
+    columns: Sequence[str] | None,
+    store: Store,
+    folder: str,
+    parts: int,
+    unique: bool = False,
 ) -> tuple[ReadPiece, WritePart]:
     """Return the two ends of a sort."""
     written = source.written
@@ -208,7 +254,7 @@ def make_tasks(
         written = pa.schema([written.field(name) for name in columns], metadata=written.metadata)
     return (
         ReadPiece(source.reader, written, store, folder),
-        WritePart(order, frozenset(source.categories), written, source.sink, store, folder, parts),
+        WritePart(order, frozenset(source.categories), written, source.sink, store, folder, parts, unique),
     )
 
 
@@ -245,7 +291,7 @@ def check_whole(read: Sequence[Read], written: Sequence[Written], order: Order) 
         Rows were lost, doubled or altered, or parts are out of order.
     """
     source = sum((piece.tally for piece in read), Tally())
-    result = sum((part.tally for part in written), Tally())
+    result = sum((part.tally + part.dropped for part in written), Tally())
     if source.rows != result.rows:
         raise ValidationError(
             f"{source.rows:,} rows were read, but {result.rows:,} are in the parts; nothing was published"
@@ -264,6 +310,12 @@ def check_whole(read: Sequence[Read], written: Sequence[Written], order: Order) 
     return source
 
 
+def last_keys(frame: pd.DataFrame, above: pd.DataFrame | None, order: Order) -> pd.DataFrame | None:
+    """Return the keys of the last row of a part; of those before it, `above`, where it has no rows."""
+    ends = end_keys(frame, order)
+    return ends.iloc[-1:] if len(ends) else above
+
+
 def end_keys(frame: pd.DataFrame, order: Order) -> pd.DataFrame:
     """Return the keys of the first and the last row, none of a frame without rows."""
     rows = [0, -1] if len(frame) else []
@@ -272,8 +324,9 @@ def end_keys(frame: pd.DataFrame, order: Order) -> pd.DataFrame:
 
 def first_fault(frame: pd.DataFrame, order: Order) -> int | None:
     """Return the number of the first row that should stand before the row above it, or None."""
-    falls, _ = compare_neighbours(frame, order)
-    return int(falls.argmax()) + 1 if falls.any() else None
+    if len(frame) < 2:
+        return None
+    return keys.encode(blocks.key_columns(frame, order), order).first_descent()
 
 
 def compare_neighbours(frame: pd.DataFrame, order: Order) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
@@ -284,7 +337,9 @@ def compare_neighbours(frame: pd.DataFrame, order: Order) -> tuple[npt.NDArray[n
     pairs = max(len(frame) - 1, 0)
     falls, ties = np.zeros(pairs, np.bool_), np.ones(pairs, np.bool_)
     if pairs:
-        for word in keys.encode(blocks.key_columns(frame, order), order).words:
+        for word, _ in keys.encode(blocks.key_columns(frame, order), order).iterate():
             falls |= ties & (word[1:] < word[:-1])
             ties &= word[1:] == word[:-1]
+            if not ties.any():
+                break
     return falls, ties

@@ -13,6 +13,7 @@ into one task, so the time of "sort" contains that of "read".
 | phases[].busy          | s       | summed over tasks                                                |
 | parts[].rows, .nbytes  | rows, B | of each output file                                              |
 | balance                | 1       | rows of the largest part / mean; 1 + 1/mean at most              |
+| dropped                | rows    | left out because their keys were those of the row above          |
 | peak_memory            | B       | most that this process has held since it started                 |
 | spilled                | B       | written to run files by this process                             |
 | checksum               | hex     | order-independent sum over whole rows, the same for in and out   |
@@ -83,6 +84,7 @@ class Report:
     scheduler: str
     plan: str = ""
     notes: tuple[str, ...] = ()
+    dropped: int = 0
     peak_memory: int = 0
     spilled: int = 0
 
@@ -94,9 +96,8 @@ class Report:
     @property
     def balance(self) -> float:
         """Rows of the largest part divided by the mean; 1.0 for no rows."""
-        if not self.rows:
-            return 1.0
-        return max(part.rows for part in self.parts) * len(self.parts) / self.rows
+        rows = [part.rows for part in self.parts]
+        return max(rows) * len(rows) / sum(rows) if any(rows) else 1.0
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything as plain values."""
@@ -162,12 +163,13 @@ class Report:
             f"output   {self.output}",
             f"         {_count(len(self.parts), 'part')}, {bytes_text(self.stored_out)} stored, {self._part_rows()}",
             f"checked  order, row count and checksum {self.checksum}",
+            *([f"dropped  {self.dropped:,} rows with the keys of the row above them"] if self.dropped else []),
             *(f"note     {note}" for note in self.notes),
         ]
         return Group(head, Text(), table, Text(), *(Text(line) for line in lines))
 
     def _part_rows(self) -> str:
-        if not self.rows:
+        if not any(part.rows for part in self.parts):
             return "no rows"
         low, high = min(p.rows for p in self.parts), max(p.rows for p in self.parts)
         each = f"{low:,} rows each" if low == high else f"{low:,} to {high:,} rows each"

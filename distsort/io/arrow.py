@@ -117,7 +117,7 @@ class IpcSink:
 
     suffix: str = ".arrow"
 
-    def open(self, file: IO[bytes], schema: pa.Schema, rows: int, sorted_by: Order | None) -> Any:
+    def open(self, file: IO[bytes], schema: pa.Schema, rows: int | None, sorted_by: Order | None) -> Any:
         """Begin a file."""
         return _IpcWriter(pa.ipc.new_file(file, schema))
 
@@ -234,7 +234,7 @@ class NpySink:
     dtype: np.dtype[Any]
     suffix: str = ".npy"
 
-    def open(self, file: IO[bytes], schema: pa.Schema, rows: int, sorted_by: Order | None) -> Any:
+    def open(self, file: IO[bytes], schema: pa.Schema, rows: int | None, sorted_by: Order | None) -> Any:
         """Begin a file; its header states its rows."""
         header = {"descr": np.lib.format.dtype_to_descr(self.dtype), "fortran_order": False, "shape": (rows,)}
         np.lib.format.write_array_header_1_0(file, header)

@@ -26,6 +26,8 @@ _SHIFT = np.uint64(32)
 _NULL = np.uint64(0x94D049BB133111EB)
 # Rows hashed at a time: the temporaries of one block stay in the cache.
 _BLOCK = 1 << 16
+# Bytes from which a string is long.
+_LONG = 512
 
 
 def table_checksum(table: pa.Table) -> int:
@@ -152,26 +154,69 @@ def _hash_fixed(array: pa.Array) -> Words:
 
 
 def _hash_bytes(array: pa.Array, offsets: npt.NDArray[np.int64]) -> Words:
-    """Hash byte strings: one 8-byte word after the other, then the length."""
+    """Hash byte strings: one 8-byte word after the other, and the length.
+
+    Word w of all strings that have one is taken at a time. Strings of many words would make that many rounds for few
+    strings: their words are laid end to end instead.
+    """
     lengths = np.diff(offsets)
-    counts = (lengths + 7) >> 3
-    ends = np.zeros(len(lengths) + 1, np.int64)
-    np.cumsum(counts, out=ends[1:])
+    hashed: Words = lengths.astype(np.uint64) * _ODD
     buffer = array.buffers()[2]
-    if ends[-1] == 0 or buffer is None:
-        return _fold(np.empty(0, np.uint64), ends)
+    if buffer is None or offsets[-1] == offsets[0]:
+        return _mix(hashed)
     # Eight spare bytes, so that the word of the last bytes may be read whole.
     text = np.zeros(int(offsets[-1] - offsets[0]) + 8, np.uint8)
     text[:-8] = np.frombuffer(buffer, np.uint8)[offsets[0] : offsets[-1]]
     windows = np.ndarray((len(text) - 7,), np.dtype("<u8"), text.data, strides=(1,))
+    starts = offsets[:-1] - offsets[0]
+    if (lengths > _LONG).any():
+        long = np.flatnonzero(lengths > _LONG)
+        hashed[long] += _hash_long(windows, starts[long], lengths[long])
+        rows: npt.NDArray[np.int64] | None = np.flatnonzero(lengths <= _LONG)
+        starts, lengths = starts[rows], lengths[rows]
+        ours = hashed[rows]
+    else:
+        rows, ours = None, hashed
+    _hash_short(ours, windows, starts, lengths)
+    if rows is not None:
+        hashed[rows] = ours
+    return _mix(hashed)
+
+
+def _hash_short(hashed: Words, windows: Words, starts: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64]) -> None:
+    """Mix the words of short strings into their hashes, in place."""
+    rows: npt.NDArray[np.int64] | None = None
+    for first in range(0, int(lengths.max(initial=0)), 8):
+        left = lengths - first
+        if left.min() <= 0:
+            kept = np.flatnonzero(left > 0)
+            rows = kept if rows is None else rows[kept]
+            starts, lengths, left = starts[kept], lengths[kept], left[kept]
+        words = windows[starts + first].astype(np.uint64)
+        if left.min() < 8:
+            spare = (8 - np.minimum(left, 8)).astype(np.uint64)
+            words &= np.uint64(0xFFFFFFFFFFFFFFFF) >> (spare * np.uint64(8))
+        if rows is None:
+            hashed += words
+            _mix(hashed)
+        else:
+            words += hashed[rows]
+            hashed[rows] = _mix(words)
+
+
+def _hash_long(windows: Words, starts: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64]) -> Words:
+    """Hash long strings with their words laid end to end."""
+    counts = (lengths + 7) >> 3
+    ends = np.zeros(len(lengths) + 1, np.int64)
+    np.cumsum(counts, out=ends[1:])
     inside = (np.arange(ends[-1]) - np.repeat(ends[:-1], counts)) * 8
-    words = windows[np.repeat(offsets[:-1] - offsets[0], counts) + inside].astype(np.uint64)
+    words = windows[np.repeat(starts, counts) + inside].astype(np.uint64)
     rest = np.minimum(np.repeat(lengths, counts) - inside, 8).astype(np.uint64)
     words &= np.uint64(0xFFFFFFFFFFFFFFFF) >> ((np.uint64(8) - rest) * np.uint64(8))
-    return _fold(words, ends, lengths)
+    return _fold(words, ends)
 
 
-def _fold(values: Words, ends: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64] | None = None) -> Words:
+def _fold(values: Words, ends: npt.NDArray[np.int64]) -> Words:
     """Combine consecutive hashes into one per list; the place of each in its list and the list's length count.
 
     Parameters
@@ -180,8 +225,6 @@ def _fold(values: Words, ends: npt.NDArray[np.int64], lengths: npt.NDArray[np.in
         Shape (m,): the hashes of all lists, one list after the other.
     ends
         Shape (n + 1,): list i holds values[ends[i]:ends[i + 1]].
-    lengths
-        Shape (n,): what counts as the length of each list; the number of its values if None.
     """
     counts = np.diff(ends)
     place = np.arange(len(values), dtype=np.int64) - np.repeat(ends[:-1], counts)
@@ -190,5 +233,5 @@ def _fold(values: Words, ends: npt.NDArray[np.int64], lengths: npt.NDArray[np.in
     sums = np.zeros(len(values) + 1, np.uint64)
     np.cumsum(mixed, out=sums[1:])
     hashed = sums[ends[1:]] - sums[ends[:-1]]
-    hashed += (counts if lengths is None else lengths).astype(np.uint64) * _ODD
+    hashed += counts.astype(np.uint64) * _ODD
     return _mix(hashed)

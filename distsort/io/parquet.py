@@ -334,7 +334,7 @@ class ParquetSink:
 
     suffix: str = ".parquet"
 
-    def open(self, file: IO[bytes], schema: pa.Schema, rows: int, sorted_by: Order | None) -> Any:
+    def open(self, file: IO[bytes], schema: pa.Schema, rows: int | None, sorted_by: Order | None) -> Any:
         """Begin a file; its row groups say by which columns they are sorted."""
         claims = [] if sorted_by is None else sorting_columns(schema, sorted_by)
         compression = config.get("files.compression")

@@ -86,13 +86,14 @@ class LineReader:
     def __call__(self, span: Span) -> pa.Table:
         """Return the lines of a span, without their line feeds."""
         data = np.frombuffer(_read(span), np.uint8)
-        ends = np.flatnonzero(data == ord("\n"))
+        feeds = data == ord("\n")
+        ends = np.flatnonzero(feeds)
         if len(data) and (not len(ends) or ends[-1] != len(data) - 1):
             # The last line of a file may lack its line feed.
             ends = np.append(ends, len(data))
         offsets = np.zeros(len(ends) + 1, np.int64)
         offsets[1:] = ends - np.arange(len(ends))
-        text = data[data != ord("\n")]
+        text = data[~feeds]
         array = pa.LargeBinaryArray.from_buffers(
             pa.large_binary(), len(ends), [None, pa.py_buffer(offsets), pa.py_buffer(text)]
         )
@@ -158,7 +159,7 @@ class RawSink:
 
     suffix: str
 
-    def open(self, file: IO[bytes], schema: pa.Schema, rows: int, sorted_by: Order | None) -> Any:
+    def open(self, file: IO[bytes], schema: pa.Schema, rows: int | None, sorted_by: Order | None) -> Any:
         """Begin a file."""
         return _Writer(file)
 

@@ -36,8 +36,8 @@ class Sink(Protocol):
     def suffix(self) -> str:
         """How names of parts end."""
 
-    def open(self, file: IO[bytes], schema: pa.Schema, rows: int, sorted_by: Order | None) -> Writer:
-        """Begin a file of `rows` rows, which are known to be in the order `sorted_by`."""
+    def open(self, file: IO[bytes], schema: pa.Schema, rows: int | None, sorted_by: Order | None) -> Writer:
+        """Begin a file of `rows` rows, if that is known, which are in the order `sorted_by`."""
 
     def count(self, file: IO[bytes], size: int, schema: pa.Schema) -> int | None:
         """Return the rows of a finished file of `size` bytes, None where only reading it all would tell."""
@@ -49,7 +49,7 @@ def write_part(
     sink: Sink,
     schema: pa.Schema,
     tables: Iterable[pa.Table],
-    rows: int,
+    rows: int | None,
     sorted_by: Order | None,
 ) -> int:
     """Write one part; it gets its name when it is whole, and is looked at again.
@@ -63,7 +63,7 @@ def write_part(
     tables
         Their rows, one table after the other, are the part.
     rows
-        How many there are in all.
+        How many there are in all, if that is known before they have gone by.
     sorted_by
         The order that the rows are checked to have by the time they are yielded.
 
@@ -74,17 +74,19 @@ def write_part(
     """
     with whole_file(store, path) as file:
         writer = sink.open(file, schema, rows, sorted_by)
+        written = 0
         try:
             for table in tables:
                 writer.write(table)
+                written += table.num_rows
         finally:
             # Also after an error: a writer that is still open would write to a closed file later.
             writer.close()
     size = store.size(path)
     with store.open(path) as file:
         found = sink.count(file, size, schema)
-    if found is not None and found != rows:
-        raise OSError(f"{store.url(path)}: {rows} rows were written, but it holds {found}")
+    if found is not None and found != written:
+        raise OSError(f"{store.url(path)}: {written} rows were written, but it holds {found}")
     return size
 
 

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from distsort.io import checksum
 from distsort.io.checksum import row_hashes, table_checksum
 
 COLUMNS = {
@@ -73,8 +74,14 @@ def test_values_may_not_move_between_rows_or_columns():
     assert table_checksum(pa.table({"a": [1, 1], "b": [3, 4]})) != base
 
 
-@given(st.lists(st.one_of(st.none(), st.binary(max_size=40)), max_size=12), st.integers(0, 3))
-def test_byte_strings_hash_by_value_wherever_they_lie(values, skipped):
+@given(st.lists(st.one_of(st.none(), st.binary(max_size=40)), max_size=12), st.integers(0, 3), st.integers(0, 64))
+def test_byte_strings_hash_by_value_wherever_they_lie(values, skipped, long):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(checksum, "_LONG", long)
+        check_byte_strings(values, skipped)
+
+
+def check_byte_strings(values, skipped):
     array = pa.array([b"x"] * skipped + values, pa.binary()).slice(skipped)
     hashes = row_hashes(pa.record_batch({"b": array}))
     seen = {}

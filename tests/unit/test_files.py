@@ -289,10 +289,10 @@ def test_a_failing_write_leaves_the_old_output(numbers, tmp_path, monkeypatch):
     before = {path.name: path.read_bytes() for path in (tmp_path / "out").iterdir()}
     write = WritePart.__call__
 
-    def full(self, frame, number):
+    def full(self, frame, number, above):
         if number == 5:
             raise OSError(28, "No space left on device")
-        return write(self, frame, number)
+        return write(self, frame, number, above)
 
     monkeypatch.setattr(WritePart, "__call__", full)
     with pytest.raises(OSError, match="No space left"):
@@ -401,7 +401,7 @@ import pathlib, signal, sys, time
 signal.signal(signal.SIGINT, signal.default_int_handler)
 from distsort import files_parts
 mark = pathlib.Path(sys.argv.pop(1))
-def stall(self, frame, number):
+def stall(self, frame, number, above):
     mark.touch()
     time.sleep(60)
 files_parts.WritePart.__call__ = stall

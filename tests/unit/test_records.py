@@ -5,6 +5,7 @@ import subprocess
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -97,6 +98,36 @@ def test_lines_are_sorted_as_gnu_sort_does(tmp_path, data):
         ["sort", "-s", "-r", tmp_path / "in.txt"], env={"LC_ALL": "C"}, capture_output=True, check=True
     )
     assert whole(tmp_path / "out", ".txt") == gnu.stdout
+
+
+@pytest.mark.parametrize("memory", [None, "2 GiB"])
+@pytest.mark.parametrize("parts", [1, 2, 5, 40])
+@pytest.mark.parametrize("ascending", [True, False])
+def test_unique_lines_are_those_of_gnu_sort(tmp_path, memory, parts, ascending):
+    rng = np.random.default_rng(parts)
+    (tmp_path / "in.txt").write_bytes(b"".join(b"%d\n" % i for i in rng.integers(0, 9, 30).tolist()))
+    report = sort_files(
+        tmp_path / "in.txt", tmp_path / "out", npartitions=parts, unique=True, memory=memory, ascending=ascending
+    )
+    flags = ["-u"] if ascending else ["-u", "-r"]
+    gnu = subprocess.run(["sort", *flags, tmp_path / "in.txt"], env={"LC_ALL": "C"}, capture_output=True, check=True)
+    assert whole(tmp_path / "out", ".txt") == gnu.stdout
+    assert report.dropped == 30 - gnu.stdout.count(b"\n")
+    found = check_files(tmp_path / "out", ascending=ascending)
+    assert (bool(found), found.duplicates) == (True, 0)
+
+
+def test_the_first_of_equal_keys_is_kept(tmp_path):
+    pq.write_table(
+        pa.table({"k": [2, 1, 2, 1, None, None], "seq": range(6)}), tmp_path / "in.parquet", row_group_size=2
+    )
+    report = sort_files(tmp_path / "in.parquet", tmp_path / "out", "k", unique=True)
+    assert pq.read_table(tmp_path / "out").to_pydict() == {"k": [1, 2, None], "seq": [1, 0, 4]}
+    assert report.dropped == 3
+    assert "dropped  3 rows" in str(report)
+    np.save(tmp_path / "in.npy", np.arange(3))
+    with pytest.raises(OptionError, match="unique="):
+        sort_files(tmp_path / "in.npy", tmp_path / "out2", unique=True)
 
 
 @given(st.lists(st.binary(max_size=5).filter(lambda line: b"\n" not in line)), st.booleans())
