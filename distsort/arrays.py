@@ -206,6 +206,7 @@ def _plan(x: Any, spec: Spec, npartitions: int | None, exchange: str | None) -> 
         on_cluster=graph.on_cluster(),
         threshold=int(config.get("pull.threshold")),
         slices=int(config.get("graph.slices")),
+        settings=graph.settings(),
     )
 
 

@@ -202,6 +202,7 @@ def _plan(expr: Expr, spec: Spec, parts: int, exchange: str | None) -> Plan:
         on_cluster=graph.on_cluster(),
         threshold=int(config.get("pull.threshold")),
         slices=int(config.get("graph.slices")),
+        settings=graph.settings(),
     )
 
 

@@ -53,11 +53,16 @@ def on_cluster() -> bool:
     return True
 
 
+def settings() -> Options:
+    """Return what the pull exchange is configured with, for the plan: it is to hold on every worker."""
+    return Options.read()
+
+
 def run_task(key: Key, blocks: Sequence[Key], spec: Spec, plan: Plan, meta: Block | None = None) -> Task:
     """Return the task that sorts neighbouring blocks into a run, or into the handle of one that stays put."""
     given = TaskRef(blocks[0]) if len(blocks) == 1 else Task(None, concat, List(*map(TaskRef, blocks)))
     if plan.exchange == "pull":
-        return Task(key, pull.make, given, spec, meta, Options.read())
+        return Task(key, pull.make, given, spec, meta, plan.settings)
     return Task(key, make_run, given, spec, meta)
 
 
@@ -117,7 +122,7 @@ def _pull_layer(name: str, token: str, runs: Sequence[Key], spec: Spec, plan: Pl
         key = (f"sort-tick-{token}", r)
         graph[key] = TickTask(key, pull.tick, TaskRef(run))
     ticks = List(*map(TaskRef, list(graph) or runs))
-    graph[cut_key] = BarrierTask(cut_key, pull.find_cuts, ticks, spec, plan.parts, Options.read(), spread=spread)
+    graph[cut_key] = BarrierTask(cut_key, pull.find_cuts, ticks, spec, plan.parts, plan.settings, spread=spread)
     for j in range(plan.parts):
         graph[name, j] = Task((name, j), pull.make_part, TaskRef(cut_key), j, spec, _data_producer=True)
     return graph

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from distsort.errors import OptionError
 from distsort.order import Order
@@ -45,6 +45,8 @@ class Plan:
         Probe rounds of the cut search between the samples and the last, exact round.
     reasons
         Why so, one sentence each.
+    settings
+        What the exchange was configured with where the sort was built: its graph may be built by the scheduler.
     """
 
     what: str
@@ -58,6 +60,7 @@ class Plan:
     exchange: str
     rounds: int
     reasons: tuple[str, ...]
+    settings: Any = None
 
     @property
     def tasks(self) -> int:
@@ -65,7 +68,7 @@ class Plan:
         if self.exchange == "none":
             return self.runs
         if self.exchange == "pull":
-            return 2 * self.runs + 1 + self.parts
+            return self.runs * (1 if self.backend == "cupy" else 2) + 1 + self.parts
         if self.runs == 1:
             return 2 + 2 * self.parts
         return self.runs * (3 + self.rounds) + self.rounds + 2 + self.runs * self.parts + self.parts
@@ -132,12 +135,13 @@ def make_plan(
     on_cluster: bool = False,
     threshold: int = 64,
     slices: int = 4096,
+    settings: Any = None,
 ) -> Plan:
     """Decide how a sort runs.
 
     Parameters
     ----------
-    what, order, rows, nbytes, backend
+    what, order, rows, nbytes, backend, settings
         See `Plan`.
     blocks
         Input blocks.
@@ -158,7 +162,7 @@ def make_plan(
         `parts` is not a positive integer, or `exchange` is not known.
     """
     made = check_parts(parts, blocks)
-    chosen, reason = choose_exchange(exchange, blocks, made, on_cluster, threshold)
+    chosen, reason = choose_exchange(exchange, blocks, made, on_cluster, threshold, backend)
     runs, reasons = blocks, [reason]
     if chosen == "graph" and not on_cluster and blocks * made > slices:
         runs = min(blocks, max(LEAST_RUNS, slices // made))
@@ -167,7 +171,7 @@ def make_plan(
         )
     known = ROWS_A_ROUND[0] if rows is None else rows
     rounds = sum(known >= limit for limit in ROWS_A_ROUND)
-    return Plan(what, str(order), blocks, runs, made, rows, nbytes, backend, chosen, rounds, tuple(reasons))
+    return Plan(what, str(order), blocks, runs, made, rows, nbytes, backend, chosen, rounds, tuple(reasons), settings)
 
 
 def check_parts(parts: int | None, blocks: int) -> int:
@@ -181,7 +185,9 @@ def check_parts(parts: int | None, blocks: int) -> int:
     return int(parts)
 
 
-def choose_exchange(asked: str | None, runs: int, parts: int, on_cluster: bool, threshold: int) -> tuple[str, str]:
+def choose_exchange(
+    asked: str | None, runs: int, parts: int, on_cluster: bool, threshold: int, backend: str = "numpy"
+) -> tuple[str, str]:
     """Return the exchange to use and the reason in one sentence."""
     if asked not in (None, "graph", "pull"):
         raise OptionError(f"exchange={asked!r}: it must be 'graph', 'pull' or None to choose")
@@ -191,6 +197,8 @@ def choose_exchange(asked: str | None, runs: int, parts: int, on_cluster: bool, 
         return asked, f"exchange={asked!r} was asked for"
     if not on_cluster:
         return "graph", "no distributed client is connected, so plain tasks do it"
+    if backend == "cupy":
+        return "pull", "rows on GPUs of a cluster: parts pull them from GPU to GPU"
     if runs * parts < threshold:
         return "graph", f"{runs} x {parts} slices are few (below {threshold}), so plain tasks are as fast"
     return "pull", f"{runs} x {parts} slices on a cluster: parts pull from run stores in {2 * runs + 1 + parts} tasks"

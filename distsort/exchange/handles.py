@@ -16,7 +16,7 @@ NAME = "distsort"
 
 @dataclass(frozen=True)
 class Options:
-    """Settings of one sort, read where its graph is built so that they hold on every worker.
+    """Settings of one sort, read where it is built and carried by its plan, so that they hold on every worker.
 
     Attributes
     ----------

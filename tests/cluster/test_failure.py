@@ -6,6 +6,7 @@ import os
 import signal
 import time
 
+import dask
 import numpy as np
 import pytest
 from distributed import Client
@@ -112,8 +113,8 @@ def test_cuts_that_outlast_the_memory_manager():
 
 
 def test_a_frozen_worker_is_an_error():
-    config = {"distsort.pull.timeout": "0.5s", "distsort.pull.retries": 2}
-    with kit.cluster(3, config=config) as client:
+    # Set where the sort is built, and nowhere else.
+    with kit.cluster(3) as client, dask.config.set({"distsort.pull.timeout": "0.5s", "distsort.pull.retries": 2}):
         lazy, _ = kit.frame(RUNS, 2000)
         kit.slow_down(client, "find_cuts", 0.8)
         result = kit.start(kit.sort(lazy, npartitions=PARTS))

@@ -78,3 +78,11 @@ def test_parts_must_be_a_positive_whole_number(parts):
 def test_order_in_words():
     order = make_order(["a", "b"], [True, False], ["first", "last"])
     assert str(order) == "a asc nulls first, b desc nulls last"
+
+
+def test_rows_on_the_gpus_of_a_cluster_are_always_pulled():
+    made = plan(2, 2, backend="cupy", on_cluster=True)
+    assert made.exchange == "pull"
+    assert made.tasks == 2 + 1 + 2
+    assert plan(2, 2, backend="cupy").exchange == "graph"
+    assert plan(2, 2, backend="cupy", on_cluster=True, exchange="graph").exchange == "graph"
