@@ -6,9 +6,9 @@ r"""Sort jobs as a service on a Dask scheduler: ``dask scheduler --preload dists
         |
     manager.py                    the queue, one process per running job        metrics.py   /metrics
         |            \
-    jobs.py           runner.py   the process of one job: sort_files on the scheduler's cluster
+    jobs.py           process.py  runner.py   the process of one job: sort_files on the scheduler's cluster
     records.py
-    roots.py
+    spec.py  roots.py             what a job is to sort, and where it may
 
 Each room imports only from those below it.
 """

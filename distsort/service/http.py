@@ -24,9 +24,10 @@ import tornado.web as web
 
 from distsort import __version__
 from distsort.errors import DistsortError, OptionError, ServiceError
-from distsort.service.jobs import Spec, State
+from distsort.service.jobs import State
 from distsort.service.manager import Manager
 from distsort.service.runner import PERFORMANCE
+from distsort.service.spec import Spec
 
 logger = logging.getLogger("distsort.service")
 

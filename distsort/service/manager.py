@@ -16,23 +16,17 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import os
-import signal
-import sys
 from collections import Counter
-from contextlib import suppress
 from dataclasses import dataclass, field
 from time import time
 from typing import Any
 
-import dask.config
-
-from distsort.errors import DistsortError, ServiceError
-from distsort.io.commit import clean_leftovers
-from distsort.io.storage import resolve
-from distsort.service.jobs import Book, Job, Limits, Spec, State
+from distsort.errors import ServiceError
+from distsort.service.jobs import Book, Job, Limits, State
+from distsort.service.process import RUNNER, clean, death, end, order, spawn
 from distsort.service.records import Records
 from distsort.service.roots import Roots
+from distsort.service.spec import Spec
 from distsort.spans import alive, current, look
 
 logger = logging.getLogger("distsort.service")
@@ -42,9 +36,6 @@ TOPIC = "distsort-jobs"
 
 LOOK = 0.5
 """Seconds between two looks at the progress of a job."""
-
-RUNNER = (sys.executable, "-m", "distsort.service.runner")
-SECRETS = ("DISTSORT_TOKEN",)
 
 
 @dataclass
@@ -125,7 +116,7 @@ class Manager:
             self._put(
                 job.fail(time(), "lost: the scheduler was restarted while the job ran; submit it again", job.phase)
             )
-            _clean(job.spec.dst)
+            clean(job.spec.dst)
         self._fill()
 
     async def close(self) -> None:
@@ -237,7 +228,6 @@ class Manager:
 
     async def _attempt(self, job: Job, running: Running) -> dict[str, Any]:
         """Run the process of a job to its end; return its answer."""
-        folder = self.records.folder(job.id)
         running.progress = []
         self.records.forget_answer(job.id)
         orders = {
@@ -249,23 +239,11 @@ class Manager:
             "roots": list(self.roots.texts),
             "stop_timeout": self.stop_timeout,
         }
-        with (folder / "log").open("ab") as log:
-            process = await asyncio.create_subprocess_exec(
-                *self.runner,
-                stdin=asyncio.subprocess.PIPE,
-                stdout=log,
-                stderr=log,
-                cwd=folder,
-                env=_environment(),
-                start_new_session=True,
-            )
+        process = await spawn(self.runner, self.records.folder(job.id))
         running.process = process
         if running.stopping:
             self._end(running, running.stopping)
-        assert process.stdin is not None
-        with suppress(BrokenPipeError, ConnectionResetError):
-            process.stdin.write(json.dumps(orders).encode() + b"\n")
-            await process.stdin.drain()
+        await order(process, orders)
         try:
             ended = asyncio.ensure_future(process.wait())
             while not (await asyncio.wait({ended}, timeout=LOOK))[0]:
@@ -273,11 +251,12 @@ class Manager:
             code = ended.result()
         finally:
             running.process = None
-            process.stdin.close()
+            if process.stdin is not None:
+                process.stdin.close()
         said = self.records.answer(job.id)
         if said is None:
-            await asyncio.to_thread(_clean, job.spec.dst)
-            said = {"ok": False, "reason": _death(code), "again": True}
+            await asyncio.to_thread(clean, job.spec.dst)
+            said = {"ok": False, "reason": death(code), "again": True}
         return said
 
     def _look(self, job: Job, running: Running) -> list[dict[str, Any]]:
@@ -289,12 +268,8 @@ class Manager:
     def _end(self, running: Running, reason: str) -> None:
         """Ask a process to end, and see to it that it does."""
         running.stopping = running.stopping or reason
-        process = running.process
-        if process is None:
-            return
-        with suppress(ProcessLookupError):
-            process.terminate()
-        asyncio.get_running_loop().call_later(self.stop_timeout, _kill, process)
+        if running.process is not None:
+            end(running.process, self.stop_timeout)
 
     # Keeping track
 
@@ -332,34 +307,3 @@ class Manager:
 def _tag(job: Job) -> str:
     """Name one attempt of one submission among the spans of the scheduler."""
     return f"{job.id}/{job.number}/{job.attempt}"
-
-
-def _environment() -> dict[str, str]:
-    """Return the environment of a job: that of the scheduler without its secrets, with its configuration."""
-    inherited = {name: value for name, value in os.environ.items() if name not in SECRETS}
-    # The way in which Dask itself hands its configuration to the workers that it starts.
-    return {**inherited, "DASK_INTERNAL_INHERIT_CONFIG": dask.config.serialize(dask.config.global_config)}
-
-
-def _clean(dst: str) -> None:
-    """Remove what a killed job has staged."""
-    try:
-        cleaned = clean_leftovers(*resolve(dst))
-    except (OSError, DistsortError) as error:
-        logger.error("%s: what a killed job left could not be removed: %s", dst, error)
-    else:
-        if cleaned:
-            logger.info("%s: removed what a killed job left: %s", dst, ", ".join(cleaned))
-
-
-def _death(code: int) -> str:
-    if code < 0:
-        hint = ": perhaps its host ran out of memory" if code == -signal.SIGKILL else ""
-        return f"its process was ended by {signal.Signals(-code).name}{hint}"
-    return f"its process ended with status {code} and gave no answer; see its log"
-
-
-def _kill(process: asyncio.subprocess.Process) -> None:
-    if process.returncode is None:
-        with suppress(ProcessLookupError):
-            process.kill()

@@ -21,9 +21,9 @@ from typing import Any
 import dask
 
 from distsort.errors import DistsortError, ExchangeError, ServiceError
-from distsort.service.jobs import Spec
 from distsort.service.records import write_json
 from distsort.service.roots import Roots
+from distsort.service.spec import Spec
 from distsort.spans import phase_spans
 
 ANSWER = "answer.json"

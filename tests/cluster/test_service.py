@@ -18,7 +18,8 @@ from tests.cluster.kit import slow_down
 from tests.cluster.service import PATIENCE, Cluster, free_ports, until, write_input
 from tests.deploy.browser import browser
 
-pytestmark = pytest.mark.timeout(180)
+# One cluster for all: with xdist, all in one process.
+pytestmark = [pytest.mark.timeout(180), pytest.mark.xdist_group("service")]
 
 
 @pytest.fixture(scope="module")

@@ -12,8 +12,9 @@ install_slurm() {
 }
 
 start_slurm() {
-  local home=$1 host gpu
+  local home=$1 host gpu port
   host=$(hostname -s)
+  port=$((20000 + RANDOM % 10000))
   mkdir -p "$home"/{state,spool,munge}
   chmod 755 "$home"
   chmod 700 "$home/munge"
@@ -31,8 +32,8 @@ END
   cat >"$home/slurm.conf" <<END
 ClusterName=tests
 SlurmctldHost=$host(127.0.0.1)
-SlurmctldPort=16817
-SlurmdPort=16818
+SlurmctldPort=$port
+SlurmdPort=$((port + 1))
 SlurmUser=root
 SlurmdUser=root
 AuthType=auth/munge

@@ -421,7 +421,7 @@ def test_the_description_lists_every_route_and_field(served):
     for path in described["paths"]:
         assert any(path.replace("{id}", "(?P<id>[^/]+)") in route for route in routes), path
     properties = described["components"]["schemas"]["Submission"]["properties"]
-    from distsort.service.jobs import _FIELDS
+    from distsort.service.spec import _FIELDS
 
     assert set(properties) == {*_FIELDS, "submission_id"}
 

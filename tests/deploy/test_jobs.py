@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from distsort.errors import OptionError, ServiceError
-from distsort.service.jobs import Book, Job, Limits, Spec, State
+from distsort.service.jobs import Book, Job, Limits, State
 from distsort.service.records import Records
 from distsort.service.roots import Roots
+from distsort.service.spec import Spec
 
 SPEC = Spec(("/data/in",), "/data/out", ("k",))
 RESULT = {"rows": 3, "nbytes": 24, "seconds": 1.0, "balance": 1.0, "phases": []}

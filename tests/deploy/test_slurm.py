@@ -23,6 +23,7 @@ PATIENCE = 120
 
 slurm = [
     pytest.mark.slurm,
+    pytest.mark.xdist_group("slurm"),
     pytest.mark.timeout(180),
     pytest.mark.skipif(
         any(shutil.which(name) is None for name in ("slurmctld", "slurmd", "munged")), reason="Slurm is not installed"
