@@ -35,7 +35,7 @@ def one_sort(client: Client, dice: random.Random) -> float:
     took = time.monotonic() - begun
     assert right, f"wrong rows: {make.__name__} of {blocks} x {rows} to {parts}"
     del result
-    # A nanny does not bring back a worker that dies while it starts, so wait for the death to be known and for the birth.
+    # A nanny does not bring back a worker that dies while it starts, so wait for the death and for the birth.
     workers = kit.scheduler_of(client).workers
     kit.until(lambda: address not in workers, what="the death is noticed")
     kit.until(lambda: len(workers) == len(pids), what="the nanny brings the worker back")
