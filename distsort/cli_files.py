@@ -35,7 +35,7 @@ def _job_options(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option("-u", "--unique", is_flag=True, help="Of rows with equal keys keep the first only."),
         click.option("--overwrite", is_flag=True, help="Replace an existing output, once the new one is whole."),
         input_options,
-        click.option("-o", "--output", required=True, metavar="OUT", help="Folder or URL of the output."),
+        click.option("-o", "--output", metavar="OUT", help="Folder or URL of the output.  [required]"),
         click.argument("inputs", nargs=-1, required=True, metavar="IN..."),
     ):
         command = decorate(command)
@@ -46,7 +46,8 @@ def _job_options(command: Callable[..., Any]) -> Callable[..., Any]:
 @_job_options
 @click.option("-m", "--merge", is_flag=True, help="Each input file is sorted already: the same as the command merge.")
 @click.option("-s", "--stable", is_flag=True, help="Ties keep the order of the input. They always do.")
-def sort(merge: bool, stable: bool, **options: Any) -> None:
+@click.option("-c", "--check", "only_check", is_flag=True, help="Sort nothing: the same as the command check.")
+def sort(merge: bool, stable: bool, only_check: bool, **options: Any) -> None:
     """Sort files into a folder of parts.
 
     IN is a file, a folder, a glob or a URL. Parquet and CSV become Parquet; Arrow, .npy, records and text stay what
@@ -57,7 +58,10 @@ def sort(merge: bool, stable: bool, **options: Any) -> None:
     distsort sort words.txt -o sorted/ -S 1G -T /scratch
     distsort sort 's3://bucket/in/*.parquet' -o s3://bucket/out -k id --scheduler tcp://host:8786
     """  # noqa: D301 (click takes the backspace as a mark)
-    _run(options, presorted=merge)
+    if only_check:
+        _check(options)
+    else:
+        _run(options, presorted=merge)
 
 
 @click.command(name="merge")
@@ -72,6 +76,8 @@ def merge(**options: Any) -> None:
 
 def _run(options: dict[str, Any], presorted: bool) -> None:
     """Sort with the options of a command line."""
+    if options["output"] is None:
+        raise click.UsageError("Missing option '-o' / '--output'.", click.get_current_context())
     quiet = options["quiet"]
     with trouble(options["verbose"]):
         import dask
@@ -123,11 +129,17 @@ _INPUT = ("keys", "reverse", "format_", "delimiter", "record_length", "key_offse
 @click.argument("inputs", nargs=-1, required=True, metavar="PATH...")
 @input_options
 @common_options
-def check(inputs: tuple[str, ...], **options: Any) -> None:
+def check(**options: Any) -> None:
     """Say whether files are sorted, file after file.
 
     Exit status 0: sorted. 1: not sorted; the first row out of order is named. 2: trouble.
     """
+    _check(options)
+
+
+def _check(options: dict[str, Any]) -> None:
+    """Look at files with the options of a command line."""
+    inputs = options["inputs"]
     with trouble(options["verbose"]):
         import dask
 

@@ -129,6 +129,12 @@ class Report:
     def __str__(self) -> str:
         return self.summary()
 
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows."""
+        from html import escape
+
+        return f"<pre>{escape(self.summary())}</pre>"
+
     def __rich__(self) -> Any:
         """Return what rich prints."""
         from rich.console import Group

@@ -118,6 +118,8 @@ def test_check_tells_by_its_exit_status(run, numbers, tmp_path):
     assert "did you mean 'k'?" in err
     assert json.loads(run("check", tmp_path / "out", "-k", "k", "--json")[1])["sorted"] is True
     assert run("check", tmp_path / "out", "-k", "k", "-q") == (0, "", "")
+    assert run("sort", "-c", tmp_path / "out", "-k", "k")[0] == 0
+    assert run("sort", "-c", numbers, "-k", "k:asc:first")[0] == 1
 
 
 def test_sizes_are_those_of_gnu_sort():

@@ -53,6 +53,10 @@ def test_numbers_survive_json():
     assert plain["parts"][1] == {"name": "part-00001.parquet", "rows": 4, "nbytes": 120}
 
 
+def test_notebooks_show_the_summary():
+    assert report(order="<k>")._repr_html_().startswith("<pre>sorted 7 rows by &lt;k&gt; in 1.5 s")
+
+
 def test_no_rows():
     empty = report(rows=0, parts=(Part("part-00000.parquet", 0, 100),))
     assert empty.balance == 1.0
