@@ -94,7 +94,7 @@ class Measured:
     ms
         Milliseconds of each repeat.
     phases
-        Milliseconds from the first task of a phase to its last, by name.
+        For each phase the milliseconds from the start of the sort to its first task and to the end of its last.
     gbs
         Bytes that a worker received by the second while it was pulling, in GB/s; None where nothing was pulled.
     balance
@@ -104,7 +104,7 @@ class Measured:
     case: Case
     method: str
     ms: list[float]
-    phases: dict[str, float] = field(default_factory=dict)
+    phases: dict[str, tuple[float, float]] = field(default_factory=dict)
     gbs: float | None = None
     balance: float | None = None
 
@@ -226,7 +226,7 @@ def measure(
     sort = sorter(method, case)
     data = collection(client, case) if data is None else data
     times: list[float] = []
-    phases: dict[str, list[float]] = {}
+    phases: dict[str, list[tuple[float, float]]] = {}
     gbs: list[float] = []
     balance = None
     for turn in range(warm_ups + repeats):
@@ -240,8 +240,8 @@ def measure(
                 future.result()
         if turn >= warm_ups:
             times.append(took)
-            for name, ms in _phases(client, clock).items():
-                phases.setdefault(name, []).append(ms)
+            for name, span in _phases(client, clock).items():
+                phases.setdefault(name, []).append(span)
             nbytes, seconds = (b - a for a, b in zip(before, _pulled(client), strict=True))
             if seconds:
                 gbs.append(nbytes / seconds / 1e9)
@@ -249,7 +249,10 @@ def measure(
             balance = _balance(client, result)
         del result, done
         _settle(client)
-    medians = {name: statistics.median(ms) for name, ms in phases.items()}
+    medians = {
+        name: (statistics.median(start for start, _ in spans), statistics.median(stop for _, stop in spans))
+        for name, spans in phases.items()
+    }
     return Measured(case, method, times, medians, statistics.median(gbs) if gbs else None, balance)
 
 
@@ -276,8 +279,8 @@ def _pulled(client: Client) -> tuple[float, float]:
     return sum(n for n, _ in counts), sum(s for _, s in counts)
 
 
-def _phases(client: Client, since: float) -> dict[str, float]:
-    """Milliseconds from the first start to the last end of the tasks of each phase."""
+def _phases(client: Client, since: float) -> dict[str, tuple[float, float]]:
+    """Milliseconds from a moment to the first start and to the last end of the tasks of each phase."""
     spans: dict[str, list[float]] = {}
     for record in client.get_task_stream(start=since):
         name = str(record["key"])
@@ -286,7 +289,7 @@ def _phases(client: Client, since: float) -> dict[str, float]:
             if span["action"] == "compute" and span["start"] >= since:
                 known = spans.setdefault(phase, [span["start"], span["stop"]])
                 known[:] = min(known[0], span["start"]), max(known[1], span["stop"])
-    return {name: (stop - start) * 1e3 for name, (start, stop) in spans.items()}
+    return {name: ((start - since) * 1e3, (stop - since) * 1e3) for name, (start, stop) in spans.items()}
 
 
 def _settle(client: Client) -> None:

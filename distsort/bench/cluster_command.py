@@ -56,26 +56,28 @@ def table(found: list[dict[str, Any]]) -> Any:
     for row in found:
         phases = row["phases"]
         cells = [row["name"], row["method"], row["workers"], row["median_ms"], row["grows_per_s"] * 1e3, row["balance"]]
-        cells += [row["gbs"], *(phases.get(p) for p in ("run", "cuts", "part"))]
+        spans = [phases.get(p) for p in ("run", "cuts", "part")]
+        cells += [row["gbs"], *(None if s is None else s[1] - s[0] for s in spans)]
         made.add_row(*("" if c is None else c if isinstance(c, str) else f"{c:,.4g}" for c in cells))
     return made
 
 
 def plot(found: list[dict[str, Any]], file: Path) -> None:
-    """Draw the phases of every measurement as stacked bars."""
+    """Draw when the phases of every measurement began and ended; they overlap."""
     import matplotlib
 
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    figure, axes = pyplot.subplots(figsize=(9, 1 + 0.4 * len(found)), layout="constrained")
-    labels = [f"{row['name']}, {row['method']} x{row['workers']}" for row in found]
-    left = [0.0] * len(found)
-    for phase in ("run", "tick", "cuts", "part", "other"):
-        width = [row["phases"].get(phase, 0.0) for row in found]
-        axes.barh(labels, width, left=left, label=phase)
-        left = [a + b for a, b in zip(left, width, strict=True)]
-    axes.plot([row["median_ms"] for row in found], labels, "k|", markersize=12, label="whole")
+    figure, axes = pyplot.subplots(figsize=(9, 1.2 + 0.5 * len(found)), layout="constrained")
+    for i, phase in enumerate(("run", "tick", "cuts", "part", "other")):
+        for at, row in enumerate(found):
+            if phase in row["phases"]:
+                start, stop = row["phases"][phase]
+                axes.barh(at - 0.32 + 0.16 * i, stop - start, 0.15, left=start, color=f"C{i}")
+        axes.barh(0, 0, color=f"C{i}", label=phase)
+    axes.plot([row["median_ms"] for row in found], range(len(found)), "k|", markersize=16, label="whole")
+    axes.set_yticks(range(len(found)), [f"{row['name']}, {row['method']} x{row['workers']}" for row in found])
     axes.invert_yaxis()
     axes.set_xlabel("milliseconds")
     axes.legend(fontsize="small")

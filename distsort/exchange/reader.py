@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import pickle
 import time
-from collections import defaultdict, deque
+from collections import defaultdict
 from collections.abc import Coroutine, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -34,6 +34,9 @@ if TYPE_CHECKING:
 MAPPED_MESSAGE = 1 << 40
 """Bytes of one answer that is mapped memory: all that is asked for."""
 
+REMEMBERED = 10_000
+"""How many runs of dead workers a reader knows; those of sorts that are over are never asked for again."""
+
 
 class Trouble(Exception):
     """A run could not be read. `reason` is "lost", "gone", "unreachable" or "silent"."""
@@ -55,7 +58,7 @@ class Reader:
         self.limiter = BytesInFlight(in_flight)
         self.calls: defaultdict[str, set[asyncio.Future[Any]]] = defaultdict(set)
         self.pulls: defaultdict[Any, set[asyncio.Task[Any]]] = defaultdict(set)
-        self._dead: deque[str] = deque(maxlen=10_000)
+        self._dead: dict[str, None] = {}
 
     def probe(self, sources: Sequence[Source], positions: Sequence[IntArray], options: Options) -> list[Any]:
         """Read keys of all runs at once, one question a worker; called from a task thread."""
@@ -216,7 +219,9 @@ class Reader:
 
     def forget(self, address: str, attempts: Iterable[str]) -> None:
         """Stop waiting for a dead worker, and do not ask for its runs again."""
-        self._dead.extend(attempts)
+        self._dead.update(dict.fromkeys(attempts))
+        while len(self._dead) > REMEMBERED:
+            del self._dead[next(iter(self._dead))]
         for call in list(self.calls.pop(address, ())):
             call.cancel()
 

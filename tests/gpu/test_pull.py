@@ -154,3 +154,31 @@ def test_a_killed_worker(client):
     assert (kit.finish(result, 100) == np.sort(source)).all()
     del result
     kit.assert_clean(client)
+
+
+def _rmm_for_cupy():
+    import cupy
+    from rmm.allocators.cupy import rmm_cupy_allocator
+
+    cupy.cuda.set_allocator(rmm_cupy_allocator)
+
+
+@pytest.mark.parametrize(
+    ("options", "mapped"),
+    [({"rmm_pool_size": "4GB"}, True), ({"rmm_async": True}, False), ({"protocol": "ucx"}, True)],
+    ids=["rmm pool", "rmm async", "ucx"],
+)
+def test_other_memory_and_other_comms(options, mapped):
+    """Memory of a pool of CUDA's own cannot be exported: then rows go through pinned memory, and the result is right."""
+    pytest.importorskip("rmm")
+    if "protocol" in options:
+        pytest.importorskip("ucxx")
+    from dask_cuda import LocalCUDACluster
+
+    with LocalCUDACluster(n_workers=2, dashboard_address=":0", **options) as cluster, Client(cluster) as client:
+        if "protocol" not in options:
+            client.run(_rmm_for_cupy)
+        source = np.random.default_rng(11).integers(0, 1 << 60, ROWS)
+        check(client, source)
+        maps = client.run(lambda dask_worker: len(dask_worker.distsort_service.devices._mappings))
+        assert all(bool(n) == mapped for n in maps.values()), maps
