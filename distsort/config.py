@@ -124,7 +124,21 @@ def parse_settings(settings: tuple[str, ...]) -> dict[str, Any]:
             hint = f"did you mean {' or '.join(near)}?" if near else f"the keys are {', '.join(keys())}"
             raise OptionError(f"--conf {setting!r}: there is no key {path!r}; {hint}")
         parsed[key] = yaml.safe_load(text)
+        if path in known:
+            _check_type(setting, path, parsed[key])
     return parsed
+
+
+def _check_type(setting: str, path: str, value: Any) -> None:
+    """Refuse a value of another type than that of the default, where it has one."""
+    default: Any = DEFAULTS["distsort"]
+    for word in path.split("."):
+        default = default[word]
+    if default is None or value is None or isinstance(value, type(default)):
+        return
+    if isinstance(default, str) and isinstance(value, int):
+        return
+    raise OptionError(f"--conf {setting!r}: {value!r} is not of the kind of the default, {default!r}")
 
 
 def _leaves(tree: Mapping[str, Any], path: str = "") -> Iterator[str]:

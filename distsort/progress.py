@@ -25,14 +25,15 @@ PHASES: dict[str, str] = {
     "sort-read": "read",
     "sort-run": "sort",
     "sort-sort": "sort",
+    "sort-strings": "sort",
     "sort-sample": "cuts",
     "sort-tick": "cuts",
     "sort-search": "cuts",
     "sort-probe": "cuts",
     "sort-cuts": "cuts",
-    "sort-barrier": "cuts",
     "sort-slice": "exchange",
     "sort-part": "merge",
+    "sort-last": "write",
     "sort-write": "write",
 }
 ORDER: tuple[str, ...] = ("scan", *dict.fromkeys(PHASES.values()), "publish")

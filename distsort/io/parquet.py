@@ -300,20 +300,35 @@ def _categories(
 
 
 def _size(group: Any, schema: pa.Schema) -> int:
-    """Estimate the bytes of a row group in memory: fixed widths are known, texts are at least as large as stored."""
-    stored: dict[str, int] = {}
+    """Estimate the bytes of a row group in memory.
+
+    Fixed widths are known. Texts are as large as they are stored, or, where they are stored as codes of a dictionary,
+    as long as the mean of the least and the greatest.
+    """
+    stored: dict[str, float] = {}
     for number in range(group.num_columns):
         column = group.column(number)
         top = column.path_in_schema
         top = top if top in schema.names else top.split(".")[0]
-        stored[top] = stored.get(top, 0) + column.total_uncompressed_size
+        stored[top] = stored.get(top, 0) + max(column.total_uncompressed_size, _decoded(column, group.num_rows))
     total = 0
     for field in schema:
         try:
             total += group.num_rows * max(1, field.type.bit_width // 8)
         except ValueError:
-            total += max(stored.get(field.name, 0), 8 * group.num_rows)
+            total += int(stored.get(field.name, 0)) + 4 * group.num_rows
     return total
+
+
+def _decoded(column: Any, rows: int) -> float:
+    """Estimate the bytes of the texts of a column that is stored as codes; 0 for other columns."""
+    if column.physical_type != "BYTE_ARRAY" or "RLE_DICTIONARY" not in column.encodings:
+        return 0
+    found = column.statistics
+    if found is None or not found.has_min_max:
+        return 0
+    ends = [end.encode() if isinstance(end, str) else bytes(end) for end in (found.min_raw, found.max_raw)]
+    return rows * sum(map(len, ends)) / 2
 
 
 def _joined(units: Sequence[Groups]) -> Piece:

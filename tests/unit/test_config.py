@@ -88,9 +88,7 @@ def test_environment_variables_reach_the_package():
     assert done.stdout.strip() == "8"
 
 
-@pytest.mark.parametrize(
-    ("reader", "path"), [("get_bytes", "files.part-size"), ("get_seconds", "pull.timeout")]
-)
+@pytest.mark.parametrize(("reader", "path"), [("get_bytes", "files.part-size"), ("get_seconds", "pull.timeout")])
 def test_a_bad_size_or_time_names_its_key(reader, path):
     with (
         dask.config.set({f"distsort.{path}": "much"}),
@@ -109,3 +107,6 @@ def test_settings_of_the_command_line():
         config.parse_settings(("pull.treshold=3",))
     with pytest.raises(OptionError, match="KEY=VALUE"):
         config.parse_settings(("pull.threshold",))
+    with pytest.raises(OptionError, match="'many' is not of the kind of the default, 64"):
+        config.parse_settings(("pull.threshold=many",))
+    assert config.parse_settings(("files.part-size=1000",)) == {"distsort.files.part-size": 1000}

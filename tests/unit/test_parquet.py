@@ -92,6 +92,17 @@ def test_pieces_are_row_groups_joined_to_a_size(tmp_path):
     assert len(scan(tmp_path / "a.parquet", part_size=80).pieces) == 100
 
 
+@pytest.mark.parametrize("distinct", [3, 10_000])
+def test_sizes_are_near_what_a_piece_takes(tmp_path, distinct):
+    rng = np.random.default_rng(0)
+    texts = [f"a text of some length, number {i:06d}" for i in rng.integers(0, distinct, 10_000)]
+    table = pa.table({"k": rng.random(10_000), "s": texts, "flag": rng.random(10_000) < 0.5})
+    pq.write_table(table, tmp_path / "a.parquet", row_group_size=2500)
+    source = scan(tmp_path / "a.parquet", part_size=1)
+    for piece, size in zip(source.pieces, source.sizes, strict=True):
+        assert 0.8 < size / source.reader(piece).nbytes < 1.3
+
+
 def test_files_of_a_folder_come_by_name_and_hidden_ones_not_at_all(tmp_path):
     for number, name in enumerate(["b", "a", "_c", ".d"]):
         pq.write_table(pa.table({"k": [number]}), tmp_path / f"{name}.parquet")
