@@ -59,7 +59,7 @@ def evidence_rows(rows: int = ROWS, say: Callable[[str], None] = print) -> list[
             theirs = measure(client, small, "default", repeats=1, warm_ups=0)
             beside("rows_int64_vs_default", measure(client, small, "pull"), "dask-cudf default", theirs)
         with _optional("exchange_gbs", say):
-            large = measure(client, Case(2 * rows, device=True), "pull", repeats=5)
+            large = measure(client, Case(4 * rows, device=True), "pull", repeats=5)
             add("exchange_gbs", large.case.total, large.gbs or 0.0, "GB/s", peer="NVLink copy", peer_value=397.0)
         with _optional("skew", say):
             uniform = measure(client, Case(rows, device=True), "pull")

@@ -8,6 +8,7 @@ scheduler, and is run again once that has changed something.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import pickle
 import time
 from collections import defaultdict
@@ -59,6 +60,7 @@ class Reader:
         self.calls: defaultdict[str, set[asyncio.Future[Any]]] = defaultdict(set)
         self.pulls: defaultdict[Any, set[asyncio.Task[Any]]] = defaultdict(set)
         self._dead: dict[str, None] = {}
+        self._news: set[asyncio.Task[None]] = set()
 
     def probe(self, sources: Sequence[Source], positions: Sequence[IntArray], options: Options) -> list[Any]:
         """Read keys of all runs at once, one question a worker; called from a task thread."""
@@ -144,7 +146,7 @@ class Reader:
             runs = await self.service.in_thread(self.service.devices.unpack, address, answer)
         finally:
             if answer["lease"]:
-                await self._ask(sources, "distsort_copied", {"lease": answer["lease"]}, options)
+                self._later(self._ask(sources, "distsort_copied", {"lease": answer["lease"]}, options))
         if runs is None:
             return await self._fetch(address, batch, options)
         return transport.cut_apart(runs, [len(s) for s in batch]) if answer["packed"] else runs
@@ -181,6 +183,17 @@ class Reader:
         if answer is not None and answer["lost"] is not None:
             raise Trouble(next(s for s in sources if s.attempt == answer["lost"]), "lost")
         return answer
+
+    def _later(self, question: Coroutine[Any, Any, Any]) -> None:
+        """Send news that nobody waits for; if the owner is dead, so is what it would do."""
+
+        async def send() -> None:
+            with contextlib.suppress(Trouble):
+                await question
+
+        task = asyncio.ensure_future(send())
+        self._news.add(task)
+        task.add_done_callback(self._news.discard)
 
     async def _all(self, coroutines: Iterable[Coroutine[Any, Any, None]]) -> None:
         """Wait for all; the first error ends the others."""

@@ -45,6 +45,10 @@ PRESSURE_BELOW_SPILL = 0.1
 REMOVE_AGAIN = (0.1, 0.5, 1.5)
 """Seconds after which connections to a dead worker are cut once more: one begun just after its end is retried long."""
 
+FEW_KEYS = 8192
+FEW_RUNS = 4
+"""A question about so many keys of so many runs is answered at once: to change threads would take longer."""
+
 INSTALL_TIMEOUT = 30.0
 _LOCK = threading.Lock()
 
@@ -170,8 +174,12 @@ class WorkerService:
     async def answer_keys(self, attempts: list[str], positions: IntArray, counts: list[int]) -> dict[str, Any]:
         """Answer a peer: the keys of several runs at some positions."""
         asked = np.split(positions, np.cumsum(counts)[:-1])
+        few = len(positions) <= FEW_KEYS and len(attempts) <= FEW_RUNS
         try:
-            data = await self.in_thread(self.read_keys, attempts, asked)
+            if few and not any(map(self.store.is_spilled, attempts)):
+                data = self.read_keys(attempts, asked)
+            else:
+                data = await self.in_thread(self.read_keys, attempts, asked)
         except LostRunError as error:
             return {"lost": error.args[0]}
         return {"lost": None, "keys": to_serialize(data)}

@@ -158,6 +158,7 @@ def left_over(client: Client) -> dict[str, Any]:
             "pulls": len(service.reader.pulls),
             "calls": sum(map(len, service.reader.calls.values())),
             "in flight": service.reader.limiter.used,
+            "leases": len(service._devices.leases) if service._devices is not None else 0,
         }
         return {k: v for k, v in found.items() if v}
 

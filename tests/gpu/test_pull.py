@@ -169,7 +169,7 @@ def _rmm_for_cupy():
     ids=["rmm pool", "rmm async", "ucx"],
 )
 def test_other_memory_and_other_comms(options, mapped):
-    """Memory of a pool of CUDA's own cannot be exported: then rows go through pinned memory, and the result is right."""
+    """Memory of CUDA's own pools cannot be exported: then rows go through pinned memory."""
     pytest.importorskip("rmm")
     if "protocol" in options:
         pytest.importorskip("ucxx")
