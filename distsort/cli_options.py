@@ -116,7 +116,7 @@ def place_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add what says how much of what a sort may use."""
     return _with(
         command,
-        click.option("--npartitions", type=click.IntRange(min=1), help="Number of parts. [default: as input is cut]"),
+        click.option("--npartitions", type=click.IntRange(min=1), help="Number of parts. [default: of 128 MiB each]"),
         click.option("--columns", metavar="A,B,...", help="Keep only these columns, in this order."),
         click.option("--backend", type=click.Choice(["numpy", "cupy"]), help="Who sorts. [default: looks at blocks]"),
         click.option("--exchange", type=click.Choice(["graph", "pull"]), help="How rows move. [default: planned]"),

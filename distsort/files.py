@@ -83,7 +83,7 @@ def sort_files(
     overwrite
         Replace an existing output; the old one stands until the new one is complete.
     npartitions
-        Number of parts, equal to the row; if None as many as input pieces, more if they would be large.
+        Number of parts, which differ by one row at most; if None about `distsort.files.part-size` each.
     columns
         Columns to keep, in this order; only these and the keys are read.
     format
@@ -303,8 +303,12 @@ def _within(job: Job, stage: Stage, memory: int, progress: Progress, show: bool)
 
 
 def parts_of(source: Source, npartitions: int | None) -> int:
-    """Return the number of output files: what was asked for, else the pieces of the input, more if they are large."""
-    return npartitions or max(len(source.pieces), -(-source.nbytes // config.get_bytes("files.part-size")))
+    """Return the number of output files: what was asked for, else so many that each has about the configured size.
+
+    Small input makes no fewer than the configured minimum, if it comes in so many pieces.
+    """
+    least = min(len(source.pieces), config.get("files.minimum-partitions"))
+    return npartitions or max(least, -(-source.nbytes // config.get_bytes("files.part-size")))
 
 
 def memory_size(memory: str | int) -> int:
