@@ -257,13 +257,13 @@ class External:
         # A piece that is in order is a run; two of them together need not be.
         unit = 0 if self.spec.presorted else self.budget.unit
         groups = join_neighbours(self.source.pieces, self.source.sizes, unit, 1)
-        progress.expect({"sort": len(groups), "write": self.budget.parts})
+        progress.expect({"sort": len(groups)})
         sorted_groups = self._all(lambda number: self._sort_group(number, groups[number]), len(groups))
         runs = [run for found, _ in sorted_groups for run in found]
         with progress.stage("cuts"):
             cuts = self.find_cuts(runs)
         nan = {name for run in runs for name in run.nan}
-        progress.expect({"merge": self.budget.parts * self.budget.slabs})
+        progress.expect({"merge": self.budget.parts * self.budget.slabs, "write": self.budget.parts})
         written = self._all(lambda number: self._write_part(runs, cuts, nan, number), self.budget.parts)
         spilled = sum(run.sample.nbytes for run in runs)
         return [read for _, read in sorted_groups], written, spilled

@@ -25,7 +25,7 @@ from dask.utils import parse_bytes
 import distsort
 from distsort import config
 from distsort.errors import OptionError
-from distsort.files_check import Check, check_files, first_rows
+from distsort.files_check import Check, check_files, combine_checks, first_rows
 from distsort.files_parts import Read, Tally, Written, check_whole, last_keys, make_tasks, read_tallies
 from distsort.files_source import FORMATS, Location, key_name, open_source, order_of_files
 from distsort.files_where import temporary_directory, where_to_run
@@ -363,4 +363,4 @@ def _several(src: Location | Iterable[Location]) -> list[Location]:
     return [src] if isinstance(src, str | os.PathLike) else list(src)
 
 
-__all__ = ["FORMATS", "Check", "check_files", "first_rows", "open_source", "sort_files"]
+__all__ = ["FORMATS", "Check", "check_files", "combine_checks", "first_rows", "open_source", "sort_files"]

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import pandas as pd
 import pyarrow as pa
 
 from distsort.errors import InputError
@@ -19,7 +20,7 @@ from distsort.io.commit import MANIFEST
 from distsort.io.records import Layout
 from distsort.io.source import Source, to_frame
 from distsort.io.storage import resolve
-from distsort.order import Order
+from distsort.order import Order, make_order
 
 
 @dataclass(frozen=True)
@@ -37,12 +38,15 @@ class Check:
     checksum
         Order-independent checksum of whole rows, where the format makes reading them no more work than reading keys
         (records, text, .npy); else None.
+    ends
+        Keys of the first and the last row.
     """
 
     rows: int
     fault: str | None
     duplicates: int
     checksum: int | None
+    ends: pd.DataFrame
 
     def __bool__(self) -> bool:
         return self.fault is None
@@ -84,6 +88,7 @@ def check_files(
 
 def _check(source: Source, order: Order, whole: bool) -> Check:
     above: pa.Table | None = None
+    first: pa.Table | None = None
     rows = duplicates = checksum = 0
     seen: dict[str, int] = {}
     names = [str(key.name) for key in order.keys]
@@ -100,14 +105,57 @@ def _check(source: Source, order: Order, whole: bool) -> Check:
                 )
                 row -= above is not None
                 place = f"{where}, row {seen.get(where, 0) + row:,}"
-                return Check(rows + row, f"{place}: {after} stands below {before}", duplicates, None)
+                return Check(rows + row, f"{place}: {after} stands below {before}", duplicates, None, frame.iloc[:0])
             rows += table.num_rows
             duplicates += int(ties.sum())
             checksum += table_checksum(table.select(source.written.names)) if whole else 0
             seen[where] = seen.get(where, 0) + table.num_rows
             if table.num_rows:
                 above = keys.slice(table.num_rows - 1)
-    return Check(rows, None, duplicates, checksum % 2**64 if whole else None)
+                first = keys.slice(0, 1) if first is None else first
+    ends = to_frame(pa.concat_tables([first, above])) if first is not None and above is not None else source.meta
+    return Check(rows, None, duplicates, checksum % 2**64 if whole else None, ends[names])
+
+
+def combine_checks(
+    checks: Sequence[Check],
+    by: str | Sequence[str],
+    *,
+    ascending: bool | Sequence[bool] = True,
+    na_position: str | Sequence[str] = "last",
+) -> Check:
+    """Combine the answers for parts that were checked apart, as if they had been checked in one go.
+
+    Parameters
+    ----------
+    checks
+        Of the parts, in the order in which they stand.
+    by, ascending, na_position
+        As in `check_files`; "key", "line" and "value" are the keys of records, text and .npy files.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> low, high = (Check(2, None, 0, 7, pd.DataFrame({"key": ends})) for ends in ([1, 3], [3, 9]))
+    >>> both = combine_checks([low, high], "key")
+    >>> both.rows, both.duplicates, both.checksum, bool(both), bool(combine_checks([high, low], "key"))
+    (4, 1, 14, True, False)
+    """
+    order = make_order(list(by) if isinstance(by, (list, tuple)) else by, ascending, na_position)
+    fault = next((check.fault for check in checks if check.fault is not None), None)
+    filled = [(number, check.ends) for number, check in enumerate(checks) if len(check.ends)]
+    ends = pd.concat([each for _, each in filled], ignore_index=True) if filled else pd.DataFrame()
+    duplicates = sum(check.duplicates for check in checks)
+    if fault is None and filled:
+        falls, ties = compare_neighbours(ends, order)
+        # Every other pair of neighbours is the last row of a part and the first of the next.
+        duplicates += int(ties[1::2].sum())
+        if falls[1::2].any():
+            number = filled[int(falls[1::2].argmax()) + 1][0]
+            fault = f"part {number}: its first row should stand before the last row of the part above it"
+    sums = [check.checksum for check in checks if check.checksum is not None]
+    checksum = sum(sums) % 2**64 if len(sums) == len(checks) else None
+    return Check(sum(check.rows for check in checks), fault, duplicates, checksum, ends.iloc[[0, -1][: len(ends)]])
 
 
 def _units(piece: Any) -> Iterator[tuple[str, Any]]:

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from distsort.errors import InputError, OptionError
 from distsort.files import check_files, sort_files
+from distsort.files_check import combine_checks
 from distsort.io.records import Layout, LineReader, Span, generate, join_lines, scan_lines, scan_records
 from distsort.io.storage import expand, resolve
 
@@ -36,6 +37,21 @@ def test_records_are_the_stable_sort_by_key(tmp_path, memory):
     assert (bool(found), found.rows, found.duplicates) == (True, 5000, 4700)
     assert f"{found.checksum:016x}" == report.checksum
     assert check_files(tmp_path / "in.rec").fault.startswith(f"{tmp_path}/in.rec, row 3: key=b")
+
+
+def test_checks_of_parts_combine_to_that_of_the_whole(tmp_path):
+    file = io.BytesIO()
+    generate(file, 500, seed=2, distinct=60)
+    (tmp_path / "in.rec").write_bytes(file.getvalue())
+    sort_files(tmp_path / "in.rec", tmp_path / "out", npartitions=7)
+    together = check_files(tmp_path / "out")
+    parts = [check_files(path) for path in sorted((tmp_path / "out").glob("part-*"))]
+    combined = combine_checks([combine_checks(parts[:3], "key"), combine_checks(parts[3:], "key")], "key")
+    assert (combined.rows, combined.duplicates, combined.checksum) == (500, 440, together.checksum)
+    assert combined.ends["key"].tolist() == together.ends["key"].tolist()
+    assert bool(combined)
+    assert combine_checks([parts[1], parts[0]], "key").fault.startswith("part 1: its first row")
+    assert combine_checks([parts[0], check_files(tmp_path / "in.rec")], "key").fault is not None
 
 
 def test_other_layouts_and_descending(tmp_path):
