@@ -8,13 +8,11 @@ holds; a slab is an equal share of the output, small enough that the slices of a
 cuts of all slabs are exact and found before anything is merged, so every row is read once, spilled once, read back
 once and written once, whatever the ratio of input to memory. Threads each work on a unit of their own.
 
-What one unit needs at its peak is estimated by `Budget`: the rows three times over (read, sorted or merged, about to
-be written), and for each row what comparing it takes, its key codes and indices.
+`budget` says how large a unit may be.
 """
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -28,8 +26,8 @@ import pandas as pd
 import pyarrow as pa
 
 from distsort import blocks, search
+from distsort.budget import Budget
 from distsort.cuts import IntArray, regular_positions
-from distsort.errors import SortMemoryError
 from distsort.files_parts import Read, Tally, WritePart, Written
 from distsort.io.checksum import table_checksum
 from distsort.io.commit import explain
@@ -38,16 +36,10 @@ from distsort.io.source import Source, join_neighbours, to_frame, to_table
 from distsort.local import Run, Sample, Spec, make_run, order_of
 from distsort.merge import merge_runs
 from distsort.progress import Progress
-from distsort.report import bytes_text
 from distsort.search import Cuts
 
 T = TypeVar("T")
 
-# Copies of a unit's rows, and bytes for each of its rows besides, at the peak.
-COPIES = 3.0
-ROW_BYTES = 64
-# What libraries allocate once they work, beside the rows.
-LIBRARIES = 48 << 20
 # Samples of each run, taken while it is in memory: one in a few hundred rows.
 SAMPLES = 4096
 # Probes of a boundary in each run, in the one round between samples and the last.
@@ -56,126 +48,6 @@ PROBES = 16
 ROUND_ROWS = 1 << 20
 # Bytes of a record batch in a run file: a slice reads up to two of them in vain.
 BATCH_BYTES = 1 << 17
-
-
-@dataclass(frozen=True)
-class Budget:
-    """How a sort fits the memory that it was given.
-
-    Attributes
-    ----------
-    memory
-        Bytes given.
-    base
-        Bytes that this process holds before a row is read, and libraries soon will.
-    threads
-        How many units are worked on at once.
-    unit
-        Bytes of rows in one unit.
-    nbytes
-        Bytes of all rows.
-    row
-        Bytes of one row.
-    parts, slabs
-        Output files, and slabs in each.
-    """
-
-    memory: int
-    base: int
-    threads: int
-    unit: int
-    nbytes: int
-    row: float
-    parts: int
-    slabs: int
-
-    @property
-    def peak(self) -> int:
-        """Bytes that this process will hold at most."""
-        at_once = min(self.threads, max(1, -(-self.nbytes // max(self.unit, 1))))
-        return self.base + int(at_once * min(self.unit, self.nbytes) * _factor(self.row))
-
-    @property
-    def runs(self) -> int:
-        """About how many run files there will be."""
-        return max(1, -(-self.nbytes // max(self.unit, 1)))
-
-    def _in_slabs(self) -> str:
-        return "at once" if self.slabs == 1 else f"in {self.slabs:,} slabs"
-
-    def explain(self) -> str:
-        """Return the budget as text."""
-        return "\n".join(
-            [
-                f"  memory    {bytes_text(self.memory)} given, {bytes_text(self.peak)} needed at the peak",
-                f"  runs      about {self.runs:,} of {bytes_text(min(self.unit, self.nbytes))}",
-                f"  threads   {self.threads}, each with a run or a slab of its own",
-                f"  spill     {bytes_text(self.nbytes)} to disk, once",
-                f"  parts     {self.parts:,}, each merged {self._in_slabs()}",
-            ]
-        )
-
-
-def make_budget(source: Source, parts: int, memory: int, threads: int | None = None, base: int | None = None) -> Budget:
-    """Divide the memory given.
-
-    Parameters
-    ----------
-    source
-        Its size and the size of its largest piece count.
-    parts
-        Output files.
-    memory
-        Bytes for the whole process.
-    threads
-        Units at once; as many as there are cores, or fewer where pieces are large, if None.
-    base
-        Bytes that the process needs without any rows; measured if None.
-
-    Raises
-    ------
-    SortMemoryError
-        The largest piece does not fit; the message says what would do.
-    """
-    base = resident_bytes() + LIBRARIES if base is None else base
-    row = _row_bytes(source)
-    factor = _factor(row)
-    largest = max(source.sizes, default=0)
-    count = threads or os.cpu_count() or 1
-    while count > 1 and (memory - base) / count / factor < largest:
-        count -= 1
-    unit = int((memory - base) / count / factor)
-    if unit < max(largest, 1 << 12):
-        needed = base + int(factor * max(largest, 1 << 20))
-        raise SortMemoryError(
-            f"{bytes_text(memory)} of memory are too few: the largest piece of the input, a row group or a file that "
-            f"cannot be cut, has {bytes_text(largest)} and the process needs {bytes_text(base)} of its own; give "
-            f"{bytes_text(needed)}, or write the input with smaller row groups"
-        )
-    slabs = max(1, -(-source.nbytes // (parts * unit)))
-    return Budget(memory, base, count, unit, source.nbytes, row, parts, slabs)
-
-
-def resident_bytes() -> int:
-    """Return the memory that this process holds now."""
-    fields = Path("/proc/self/statm").read_text().split()
-    return int(fields[1]) * os.sysconf("SC_PAGE_SIZE")
-
-
-def _factor(row: float) -> float:
-    return COPIES + ROW_BYTES / row
-
-
-def _row_bytes(source: Source) -> float:
-    if source.rows:
-        return max(1.0, source.nbytes / source.rows)
-    total = 0
-    for field in source.schema:
-        try:
-            total += max(1, field.type.bit_width // 8)
-        except ValueError:
-            total += 16
-    return float(max(total, 1))
 
 
 @dataclass(frozen=True)

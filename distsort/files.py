@@ -20,15 +20,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import dask
-from dask.utils import parse_bytes
 
 import distsort
-from distsort import config
 from distsort.errors import OptionError
 from distsort.files_check import Check, check_files, combine_checks, first_rows
 from distsort.files_parts import Read, Tally, Written, check_whole, last_keys, make_tasks, read_tallies
 from distsort.files_source import FORMATS, Location, key_name, open_source, order_of_files
-from distsort.files_where import temporary_directory, where_to_run
+from distsort.files_where import memory_size, parts_of, temporary_directory, where_to_run
 from distsort.io import csv
 from distsort.io.commit import Stage, begin
 from distsort.io.parquet import by_file
@@ -290,7 +288,8 @@ def _gather(client: Any, writes: Sequence[Any], refresh: Any) -> list[Written]:
 
 def _within(job: Job, stage: Stage, memory: int, progress: Progress, show: bool) -> Done:
     """Read, sort and write in this process and `memory` bytes; nothing is published."""
-    from distsort.external import make_budget, sort_external
+    from distsort.budget import make_budget
+    from distsort.external import sort_external
 
     _, write = make_tasks(job.source, job.order, job.columns, stage.store, stage.folder, job.parts, job.unique)
     budget = make_budget(job.source, job.parts, memory)
@@ -300,26 +299,6 @@ def _within(job: Job, stage: Stage, memory: int, progress: Progress, show: bool)
     return Done(
         read, written, f"{budget.threads} of {os.cpu_count()} threads of this process", budget.explain(), spilled
     )
-
-
-def parts_of(source: Source, npartitions: int | None) -> int:
-    """Return the number of output files: what was asked for, else so many that each has about the configured size.
-
-    Small input makes no fewer than the configured minimum, if it comes in so many pieces.
-    """
-    least = min(len(source.pieces), config.get("files.minimum-partitions"))
-    return npartitions or max(least, -(-source.nbytes // config.get_bytes("files.part-size")))
-
-
-def memory_size(memory: str | int) -> int:
-    """Read the size that a sort may use."""
-    try:
-        size = int(parse_bytes(memory))
-    except ValueError:
-        size = 0
-    if size <= 0:
-        raise OptionError(f"memory={memory!r} is not a size: write one like '2 GiB'")
-    return size
 
 
 def _manifest(

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import dask
+from dask.utils import parse_bytes
 
 from distsort import config
 from distsort.errors import OptionError
@@ -141,3 +142,23 @@ def _stores(source: Source) -> list[Store]:
 def _in_process(store: Store) -> bool:
     protocol = store.fs.protocol
     return "memory" in ([protocol] if isinstance(protocol, str) else protocol)
+
+
+def parts_of(source: Source, npartitions: int | None) -> int:
+    """Return the number of output files: what was asked for, else so many that each has about the configured size.
+
+    Small input makes no fewer than the configured minimum, if it comes in so many pieces.
+    """
+    least = min(len(source.pieces), config.get("files.minimum-partitions"))
+    return npartitions or max(least, -(-source.nbytes // config.get_bytes("files.part-size")))
+
+
+def memory_size(memory: str | int) -> int:
+    """Read the size that a sort may use."""
+    try:
+        size = int(parse_bytes(memory))
+    except ValueError:
+        size = 0
+    if size <= 0:
+        raise OptionError(f"memory={memory!r} is not a size: write one like '2 GiB'")
+    return size

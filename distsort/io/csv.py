@@ -1,15 +1,6 @@
-r"""CSV in: parsed by pyarrow, cut into pieces only where a record surely ends.
+"""CSV in: parsed by pyarrow, cut into pieces only where a record surely ends.
 
-A line end may stand inside a quoted field, so blocks must not be cut at just any line end. Whether the n-th byte is
-inside quotes depends on all quotes before it:
-
-    k,txt\n3,"a\nb"\n1,"c,\n\nd"\n2,plain\n
-              ^  inside: one quote before it         ^ outside: an even number before it
-
-Counting quotes answers it exactly if every quote is regular: an opening one follows a delimiter, a line end or the
-start of the file, a closing one precedes a delimiter, a line end, the end of the file or its own double. A large file
-is looked through once, as bytes, for that; a file that has an irregular quote (``5" pipe``), or is compressed, is read
-whole, and a note says so.
+Where a record surely ends, `csv_cuts` finds out; a file that cannot be cut is read whole, and a note says so.
 
 Types are inferred from the head of every file and are the same for all pieces. A value further down that does not fit
 raises `WiderTypes`, with the types that would hold it; the caller starts again with those, so the outcome is the same
@@ -21,26 +12,23 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import IO
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import csv as pa_csv
 
 from distsort import config
 from distsort.errors import DistsortError, InputError
-from distsort.io.parquet import ParquetSink
+from distsort.io.csv_cuts import find_cuts
+from distsort.io.parquet_sink import ParquetSink
 from distsort.io.source import Source, conform, require_columns
 from distsort.io.storage import Store
 
-# Bytes of each file that types are inferred from, and bytes looked through at a time.
+# Bytes of each file that types are inferred from.
 _HEAD = 1 << 20
-_CHUNK = 1 << 24
 # A parsed row takes about this many times its text: numbers and offsets of eight bytes.
 _GROWTH = 1.5
 _COMPRESSED = {".gz": "gzip", ".bz2": "bz2", ".xz": "xz", ".zst": "zstd", ".zip": "zip"}
@@ -361,63 +349,3 @@ def _cut(
         return [rest], f"{store.url(path)}: has quotes inside fields, so it is read whole by one task"
     edges = [body, *places, size]
     return [replace(rest, start=a, stop=b) for a, b in pairwise(edges) if b > a], None
-
-
-def find_cuts(file: IO[bytes], start: int, target: int, delimiter: str = ",") -> list[int] | None:
-    """Find ends of records about `target` bytes apart.
-
-    Parameters
-    ----------
-    file
-        Its bytes from `start` on are looked through once.
-    start
-        Where the first record begins.
-    target
-        The least distance of two cuts.
-    delimiter
-        Between two fields.
-
-    Returns
-    -------
-    list of int or None
-        Positions after a line end that is outside quotes; None where a quote is irregular.
-    """
-    cuts: list[int] = []
-    wanted = start + target
-    quotes = 0
-    for place, chunk, before, after in _chunks(file, start):
-        bytes_ = np.frombuffer(chunk, np.uint8)
-        marks = np.flatnonzero(bytes_ == ord('"'))
-        if len(marks) and not _regular(bytes_, marks, quotes, before, after, delimiter):
-            return None
-        if place + len(chunk) >= wanted:
-            ends = np.flatnonzero(bytes_ == ord("\n"))
-            outside = (quotes + np.searchsorted(marks, ends)) % 2 == 0
-            for end in ends[outside].tolist():
-                if place + end + 1 >= wanted:
-                    cuts.append(place + end + 1)
-                    wanted = cuts[-1] + target
-        quotes += len(marks)
-    return cuts
-
-
-def _chunks(file: IO[bytes], start: int) -> Iterator[tuple[int, bytes, int, int]]:
-    """Yield (position, bytes, byte before them, byte after them); a line end stands for the ends of the file."""
-    file.seek(start)
-    place, before = start, ord("\n")
-    chunk = file.read(_CHUNK)
-    while chunk:
-        following = file.read(_CHUNK)
-        yield place, chunk, before, following[0] if following else ord("\n")
-        place, before, chunk = place + len(chunk), chunk[-1], following
-
-
-def _regular(
-    data: npt.NDArray[np.uint8], marks: npt.NDArray[np.intp], quotes: int, before: int, after: int, delimiter: str
-) -> bool:
-    """Whether the quotes at `marks` open and close fields, given how many there were before."""
-    opening = (quotes + np.arange(len(marks))) % 2 == 0
-    padded = np.concatenate([[before], data, [after]])
-    left, right = padded[marks], padded[marks + 2]
-    ends = [ord(delimiter), ord("\n"), ord("\r"), ord('"')]
-    return bool(np.isin(left[opening], ends).all() and np.isin(right[~opening], ends).all())

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from distsort.errors import InputError
-from distsort.io import csv
+from distsort.io import csv, csv_cuts
 from distsort.io.storage import expand
 
 
@@ -64,7 +64,7 @@ def test_cuts_never_tear_a_record(rows, target, line_end):
     std.writer(text, lineterminator=line_end, quoting=std.QUOTE_MINIMAL).writerows([("k", "v"), *rows])
     data = text.getvalue().encode()
     start = len(f"k,v{line_end}")
-    cuts = csv.find_cuts(io.BytesIO(data), start, target)
+    cuts = csv_cuts.find_cuts(io.BytesIO(data), start, target)
     if cuts is not None:
         edges = [start, *cuts, len(data)]
         pieces = [data[a:b].decode() for a, b in pairwise(edges)]
@@ -75,10 +75,10 @@ def test_cuts_never_tear_a_record(rows, target, line_end):
 
 def test_cuts_across_chunks(monkeypatch):
     rows = b"".join(b'%d,"line\nbreak ""%d"""\n' % (i, i) for i in range(200))
-    expected = csv.find_cuts(io.BytesIO(rows), 0, 50)
+    expected = csv_cuts.find_cuts(io.BytesIO(rows), 0, 50)
     for size in (1, 2, 3, 7, 64):
-        monkeypatch.setattr(csv, "_CHUNK", size)
-        assert csv.find_cuts(io.BytesIO(rows), 0, 50) == expected
+        monkeypatch.setattr(csv_cuts, "_CHUNK", size)
+        assert csv_cuts.find_cuts(io.BytesIO(rows), 0, 50) == expected
     assert len(expected) > 40
 
 

@@ -13,9 +13,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from distsort import external
+from distsort import budget, external
+from distsort.budget import Budget, make_budget, resident_bytes
 from distsort.errors import OptionError, OutputError, SortMemoryError
-from distsort.external import Budget, make_budget, resident_bytes
 from distsort.files import check_files, sort_files
 from distsort.files_source import open_source
 
@@ -23,8 +23,8 @@ from distsort.files_source import open_source
 @pytest.fixture
 def no_base(monkeypatch):
     """Count rows only, so that a budget of kilobytes makes many runs and slabs."""
-    monkeypatch.setattr(external, "resident_bytes", lambda: 0)
-    monkeypatch.setattr(external, "LIBRARIES", 0)
+    monkeypatch.setattr(budget, "resident_bytes", lambda: 0)
+    monkeypatch.setattr(budget, "LIBRARIES", 0)
 
 
 def table(rows, seed=0):
@@ -74,7 +74,7 @@ def test_many_runs_and_slabs_make_the_stable_sort(tmp_path, no_base, npartitions
 @given(st.lists(st.integers(-3, 3), max_size=200), st.integers(1, 5), st.integers(1, 6), st.booleans())
 def test_any_runs_parts_and_ties(tmp_path, no_base, values, parts, unit, up):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(external, "make_budget", lambda *a: Budget(0, 0, 2, unit * 160, len(values) * 16, 16.0, parts, 2))
+        patch.setattr(budget, "make_budget", lambda *a: Budget(0, 0, 2, unit * 160, len(values) * 16, 16.0, parts, 2))
         patch.setattr(external, "ROUND_ROWS", 100)
         patch.setattr(external, "SAMPLES", 3)
         pq.write_table(pa.table({"k": values, "seq": range(len(values))}), tmp_path / "in.parquet", row_group_size=10)
@@ -126,7 +126,7 @@ def test_too_little_memory_is_refused_with_the_number_that_would_do(tmp_path):
 def test_pieces_larger_than_a_share_leave_fewer_threads(tmp_path):
     pq.write_table(table(2000), tmp_path / "in.parquet")
     source = open_source(tmp_path / "in.parquet")
-    size = source.sizes[0] * external._factor(source.nbytes / source.rows)
+    size = source.sizes[0] * budget._factor(source.nbytes / source.rows)
     assert make_budget(source, 1, int(4.5 * size), 4, base=0).threads == 4
     assert make_budget(source, 1, int(2.5 * size), 4, base=0).threads == 2
     assert make_budget(source, 1, int(1.5 * size), 4, base=0).threads == 1

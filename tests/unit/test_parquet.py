@@ -12,6 +12,7 @@ import pytest
 
 from distsort.errors import InputError
 from distsort.io import parquet
+from distsort.io.parquet_sink import ParquetSink
 from distsort.io.sink import before, keys_with_nan, write_part
 from distsort.io.source import join_neighbours, to_frame, to_table
 from distsort.io.storage import expand, resolve
@@ -55,7 +56,7 @@ def write(folder, name, table, order=None):
     store, path = resolve(folder)
     nan = set() if order is None else keys_with_nan(table, order)
     claimed = None if order is None else before(order, nan)
-    sink = parquet.ParquetSink()
+    sink = ParquetSink()
     return write_part(store, f"{path}/{name}", sink, table.schema, [table], table.num_rows, claimed)
 
 
