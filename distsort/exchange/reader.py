@@ -97,9 +97,10 @@ class Reader:
         CancelledError
             The task is not wanted any more.
         """
-        return self.service.call(self._pull(self.worker.get_current_task(), slices, options))
+        pieces = self.service.call(self._pull(self.worker.get_current_task(), slices, options))
+        return [join(p) for p in pieces]
 
-    async def _pull(self, key: Any, slices: Sequence[Slice], options: Options) -> list[Run]:
+    async def _pull(self, key: Any, slices: Sequence[Slice], options: Options) -> list[list[Run]]:
         task = asyncio.current_task()
         assert task is not None
         self.pulls[key].add(task)
@@ -127,7 +128,7 @@ class Reader:
             self.pulls[key].discard(task)
             if not self.pulls[key]:
                 del self.pulls[key]
-        return [join(p) for p in pieces]
+        return pieces
 
     async def _fetch(self, address: str, batch: Sequence[Slice], options: Options) -> list[Run]:
         """Bring slices from one worker with one question."""

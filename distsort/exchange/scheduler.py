@@ -229,9 +229,10 @@ class PullState:
         """
         deadline = time() + PATIENCE
         while True:
-            if barrier not in self.scheduler.tasks:
+            ts = self.scheduler.tasks.get(barrier)
+            if ts is None or ts.state in _OVER:  # a late word of a task that is not wanted any more
                 return 0
-            sort = self._sort(self.scheduler.tasks[barrier])
+            sort = self._sort(ts)
             if run in sort.where and ((known := sort.where[run]) is None or known.id != attempt):
                 return 0
             if reason == "silent" or time() > deadline:
