@@ -1,1 +1,10 @@
-"""How pieces of runs travel between the workers of a cluster."""
+"""The pull exchange: runs stay in stores on their workers, parts pull their slices.
+
+pull        what the tasks do; the essay
+handles     what they hand to each other
+worker      the service on a worker: owner of runs          reader      asks the others, with an end to every wait
+store       runs on device, host and disk                   spill       a run on disk, read slice by slice
+transport   packed messages of host memory                  device      CUDA IPC, UCX, pinned memory
+scheduler   the plugin: life and recovery                   page        what people see
+limiter     bytes in flight
+"""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import pickle
+import shutil
 import threading
 import uuid
 from collections.abc import Coroutine, Sequence
@@ -125,6 +126,7 @@ class WorkerService:
     def close(self) -> None:
         """Let everything go: the worker is closing."""
         self.store.clear()
+        shutil.rmtree(self.store.directory, ignore_errors=True)
         self.threads.shutdown(wait=False, cancel_futures=True)
         if self._devices is not None:
             self._devices.close()

@@ -67,6 +67,34 @@ def test_the_store_reports_through_the_metrics_of_its_worker(pair):
     kit.assert_clean(pair)
 
 
+def spilled_to(directory):
+    """Sort with every run spilled below a directory; return the names that were seen there."""
+    seen: set[str] = set()
+    with kit.cluster(2, config={"distsort.temporary-directory": str(directory)}) as client:
+
+        def press() -> None:
+            from distsort.exchange import worker
+
+            worker.STORE_SHARE = 0
+
+        client.run(press)
+        lazy, source = kit.array(4, 50_000)
+        kit.slow_down(client, "make_part", 0.3)
+        result = kit.start(kit.sort(lazy))
+        kit.until(lambda: seen.update(p.parent.name for p in directory.glob("*/*")) or len(seen) == 2)
+        assert (kit.finish(result) == np.sort(source)).all()
+        del result
+        kit.assert_clean(client)
+    return seen
+
+
+@pytest.mark.slow
+def test_runs_spill_where_they_are_told_and_leave_nothing_there(tmp_path):
+    seen = spilled_to(tmp_path)
+    assert all(name.startswith("distsort-") for name in seen)
+    kit.until(lambda: not list(tmp_path.iterdir()), 10)
+
+
 def frame(rows: int) -> pd.DataFrame:
     return pd.DataFrame({"k": np.arange(rows), "s": pd.array([f"s{i}" for i in range(rows)], dtype="string[pyarrow]")})
 
