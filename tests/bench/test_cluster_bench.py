@@ -29,6 +29,7 @@ def test_sizes(text, rows):
 
 
 def test_side_by_side(tmp_path):
+    pytest.importorskip("matplotlib")
     options = ["--rows", "2k", "--workers", "2", "--partitions", "4", "--payload", "1", "--repeats", "1"]
     methods = [o for m in ("pull", "graph", "tasks") for o in ("--method", m)]
     files = ["--json", str(tmp_path / "b.json"), "--plot", str(tmp_path / "b.png")]
