@@ -15,7 +15,7 @@ import dask
 
 from distsort import config
 from distsort.errors import OptionError
-from distsort.files_where import connect
+from distsort.files.where import connect
 
 
 @contextmanager

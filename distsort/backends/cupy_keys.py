@@ -96,7 +96,7 @@ def _array_words(values: Any, key: Key) -> list[Coded]:
 
 
 def _complex_words(values: Any, key: Key) -> list[Coded]:
-    """By real part, then imaginary part; NumPy's four classes of NaN in front (`distsort.keys_numbers`)."""
+    """By real part, then imaginary part; NumPy's four classes of NaN in front (`distsort.keys.numbers`)."""
     real, imag = cupy.ascontiguousarray(values.real), cupy.ascontiguousarray(values.imag)
     parts = _array_words(real, key) + _array_words(imag, key)
     if not bool(cupy.isnan(values).any()):

@@ -30,7 +30,7 @@ import numpy as np
 import numpy.typing as npt
 
 from distsort.blocks import take_array
-from distsort.keys_codes import BLOCK, UIntArray
+from distsort.keys.codes import BLOCK, UIntArray
 
 Index = npt.NDArray[np.intp]
 

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from distsort import cli
-from distsort.cli_options import gnu_size, parse_key
+from distsort.cli.options import gnu_size, parse_key
 from distsort.errors import OptionError
 from distsort.order import Key
 

@@ -13,11 +13,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from distsort import budget, external
-from distsort.budget import Budget, make_budget, resident_bytes
 from distsort.errors import OptionError, OutputError, SortMemoryError
-from distsort.files import check_files, sort_files
-from distsort.files_source import open_source
+from distsort.files import budget, check_files, external, sort_files
+from distsort.files.budget import Budget, make_budget, resident_bytes
+from distsort.files.source import open_source
 
 
 @pytest.fixture

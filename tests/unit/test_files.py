@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from distsort.errors import InputError, KeyTypeError, OptionError, OutputError, ValidationError
 from distsort.files import check_files, first_rows, sort_files
-from distsort.files_parts import Read, Seen, Tally, WritePart, Written, check_whole, first_fault
+from distsort.files.parts import Read, Seen, Tally, WritePart, Written, check_whole, first_fault
 from distsort.io import csv
 from distsort.order import make_order
 
@@ -302,7 +302,7 @@ def test_a_failing_write_leaves_the_old_output(numbers, tmp_path, monkeypatch):
 
 
 def test_a_full_disk_names_the_output_and_what_to_do(numbers, tmp_path, monkeypatch):
-    from distsort import files_parts
+    from distsort.files import parts as files_parts
 
     def full(*args):
         raise OSError(28, "No space left on device")
@@ -399,7 +399,7 @@ def test_an_unsorted_part_is_not_written(tmp_path, numbers, monkeypatch):
 STALLED = """
 import pathlib, signal, sys, time
 signal.signal(signal.SIGINT, signal.default_int_handler)
-from distsort import files_parts
+from distsort.files import parts as files_parts
 mark = pathlib.Path(sys.argv.pop(1))
 def stall(self, frame, number, above):
     mark.touch()

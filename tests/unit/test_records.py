@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from distsort.errors import InputError, OptionError
 from distsort.files import check_files, sort_files
-from distsort.files_check import combine_checks
+from distsort.files.check import combine_checks
 from distsort.io.records import Layout, LineReader, Span, generate, join_lines, scan_lines, scan_records
 from distsort.io.storage import expand, resolve
 

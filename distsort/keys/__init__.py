@@ -4,11 +4,11 @@
 
 Which dtype becomes what: this file asks, the rooms beside it answer.
 
-    keys_numbers    integers, bool, floats, complex, decimals, datetimes, timedeltas, periods, category codes
-    keys_text       strings and bytes
-    keys_arrow      Arrow arrays: the above from their buffers, dictionaries by the rank of their values
-    keys_objects    Python objects: converted where exact, compared in Python elsewhere
-    keys_codes      fields packed into words
+    numbers    integers, bool, floats, complex, decimals, datetimes, timedeltas, periods, category codes
+    text       strings and bytes
+    arrow      Arrow arrays: the above from their buffers, dictionaries by the rank of their values
+    objects    Python objects: converted where exact, compared in Python elsewhere
+    codes      fields packed into words
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ import numpy.typing as npt
 import pandas as pd
 import pyarrow as pa
 
-from distsort import keys_text
 from distsort.errors import InputError, KeyTypeError
-from distsort.keys_arrow import arrow_fields, check_orderable
-from distsort.keys_codes import Chain, Codes, Field, lay_word
-from distsort.keys_numbers import complex_fields, float_fields, integer_fields, null_field, time_fields
-from distsort.keys_objects import called, normalise
+from distsort.keys import text as keys_text
+from distsort.keys.arrow import arrow_fields, check_orderable
+from distsort.keys.codes import Chain, Codes, Field, lay_word
+from distsort.keys.numbers import complex_fields, float_fields, integer_fields, null_field, time_fields
+from distsort.keys.objects import called, normalise
 from distsort.order import Key, Order
 
 __all__ = ["Codes", "Field", "encode", "lay_word"]

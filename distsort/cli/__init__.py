@@ -26,20 +26,20 @@ TROUBLE = 2
 # Each command with the place of its click command and what --help says of it. A module that is not installed or does
 # not exist takes its commands out of the list.
 COMMANDS: dict[str, tuple[str, str]] = {
-    "sort": ("distsort.cli_files:sort", "Sort files into a folder of parts."),
-    "merge": ("distsort.cli_files:merge", "Merge files each of which is sorted already."),
-    "check": ("distsort.cli_files:check", "Say whether files are sorted."),
-    "plan": ("distsort.cli_plan:plan", "Say what a sort would do."),
-    "generate": ("distsort.cli_plan:generate", "Write a file of rows to sort."),
-    "info": ("distsort.cli_info:info", "Show versions, devices, caches, settings and schedulers."),
+    "sort": ("distsort.cli.files:sort", "Sort files into a folder of parts."),
+    "merge": ("distsort.cli.files:merge", "Merge files each of which is sorted already."),
+    "check": ("distsort.cli.files:check", "Say whether files are sorted."),
+    "plan": ("distsort.cli.plan:plan", "Say what a sort would do."),
+    "generate": ("distsort.cli.plan:generate", "Write a file of rows to sort."),
+    "info": ("distsort.cli.info:info", "Show versions, devices, caches, settings and schedulers."),
     "bench": ("distsort.bench.commands:bench", "Measure sorting, side by side with others."),
-    "serve": ("distsort.cli_jobs:serve", "Run a scheduler that takes sort jobs over HTTP."),
-    "submit": ("distsort.cli_jobs:submit", "Submit a sort job to a service."),
-    "status": ("distsort.cli_jobs:status", "Show the state of a job."),
-    "list": ("distsort.cli_jobs:list_jobs", "List the jobs of a service."),
-    "logs": ("distsort.cli_jobs:logs", "Show the log of a job."),
-    "stop": ("distsort.cli_jobs:stop", "Stop a job."),
-    "delete": ("distsort.cli_jobs:delete", "Forget a finished job."),
+    "serve": ("distsort.cli.jobs:serve", "Run a scheduler that takes sort jobs over HTTP."),
+    "submit": ("distsort.cli.jobs:submit", "Submit a sort job to a service."),
+    "status": ("distsort.cli.jobs:status", "Show the state of a job."),
+    "list": ("distsort.cli.jobs:list_jobs", "List the jobs of a service."),
+    "logs": ("distsort.cli.jobs:logs", "Show the log of a job."),
+    "stop": ("distsort.cli.jobs:stop", "Stop a job."),
+    "delete": ("distsort.cli.jobs:delete", "Forget a finished job."),
 }
 
 
@@ -176,7 +176,3 @@ def __getattr__(name: str) -> Any:
     if name == "sort":
         return load(COMMANDS["sort"][0])
     raise AttributeError(f"module 'distsort.cli' has no attribute {name!r}")
-
-
-if __name__ == "__main__":
-    main()

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from distsort.keys_codes import BLOCK, Chain, Field, IntArray, Plain, UIntArray
+from distsort.keys.codes import BLOCK, Chain, Field, IntArray, Plain, UIntArray
 
 WORD_BYTES = 8
 # Bytes of each string that are compared at once at first, and bytes of all strings that are gathered for it at most.

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from distsort.cli import trouble
-from distsort.cli_options import common_options, gnu_size, input_arguments, input_options, parse_key, place_options
+from distsort.cli.options import common_options, gnu_size, input_arguments, input_options, parse_key, place_options
 
 if TYPE_CHECKING:
     from distsort.report import Report

@@ -26,9 +26,9 @@ import pandas as pd
 import pyarrow as pa
 
 from distsort import blocks, search
-from distsort.budget import Budget
 from distsort.cuts import IntArray, regular_positions
-from distsort.files_parts import Read, Tally, WritePart, Written
+from distsort.files.budget import Budget
+from distsort.files.parts import Read, Tally, WritePart, Written
 from distsort.io.checksum import table_checksum
 from distsort.io.commit import explain
 from distsort.io.sink import keys_with_nan

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from distsort.cli import trouble
-from distsort.cli_options import common_options, gnu_size, input_arguments, input_options, place_options
+from distsort.cli.options import common_options, gnu_size, input_arguments, input_options, place_options
 from distsort.errors import OptionError, OutputError
 
 _BATCH = 1 << 18
@@ -42,7 +42,7 @@ def plan(
         import dask
 
         from distsort import config
-        from distsort.files_plan import plan_files
+        from distsort.files.plan import plan_files
 
         with dask.config.set(config.parse_settings(conf)):
             made = plan_files(

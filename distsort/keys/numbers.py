@@ -18,7 +18,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from distsort.keys_codes import BLOCK, Field, Plain, UIntArray, narrowest
+from distsort.keys.codes import BLOCK, Field, Plain, UIntArray, narrowest
 from distsort.order import Key
 
 Array = npt.NDArray[Any]

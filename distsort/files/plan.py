@@ -7,8 +7,8 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from distsort import config
-from distsort.files_source import Location, key_name, open_source, order_of_files
-from distsort.files_where import memory_size, parts_of, temporary_directory
+from distsort.files.source import Location, key_name, open_source, order_of_files
+from distsort.files.where import memory_size, parts_of, temporary_directory
 from distsort.io.records import Layout
 from distsort.plan import Plan, make_plan
 from distsort.report import bytes_text
@@ -97,7 +97,7 @@ def plan_files(
     budget = None
     threads = limit is not None or source.nbytes <= config.get_bytes("files.in-process")
     if limit is not None:
-        from distsort.budget import make_budget
+        from distsort.files.budget import make_budget
 
         budget = (
             f"{make_budget(source, parts, limit).explain()}\n  folder    {temporary_directory() or 'of the system'}"

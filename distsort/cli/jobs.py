@@ -14,8 +14,8 @@ from typing import Any
 import click
 
 from distsort.cli import Trouble, trouble
-from distsort.cli_files import split_columns
-from distsort.cli_options import input_arguments, input_options
+from distsort.cli.files import split_columns
+from distsort.cli.options import input_arguments, input_options
 from distsort.service.client import SortClient
 
 _OVER = ("SUCCEEDED", "FAILED", "STOPPED")

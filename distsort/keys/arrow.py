@@ -11,11 +11,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as kinds
 
-from distsort import keys_text
 from distsort.errors import KeyTypeError
-from distsort.keys_codes import Chain, Codes, Field, Plain
-from distsort.keys_numbers import NanRule, float_fields, integer_fields, limb_fields, null_field
-from distsort.keys_objects import called
+from distsort.keys import text as keys_text
+from distsort.keys.codes import Chain, Codes, Field, Plain
+from distsort.keys.numbers import NanRule, float_fields, integer_fields, limb_fields, null_field
+from distsort.keys.objects import called
 from distsort.order import Key
 
 _ASCENDING = Key()

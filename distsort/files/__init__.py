@@ -23,10 +23,10 @@ import dask
 
 import distsort
 from distsort.errors import OptionError
-from distsort.files_check import Check, check_files, combine_checks, first_rows
-from distsort.files_parts import Read, Tally, Written, check_whole, last_keys, make_tasks, read_tallies
-from distsort.files_source import FORMATS, Location, key_name, open_source, order_of_files
-from distsort.files_where import memory_size, parts_of, temporary_directory, where_to_run
+from distsort.files.check import Check, check_files, combine_checks, first_rows
+from distsort.files.parts import Read, Tally, Written, check_whole, last_keys, make_tasks, read_tallies
+from distsort.files.source import FORMATS, Location, key_name, open_source, order_of_files
+from distsort.files.where import memory_size, parts_of, temporary_directory, where_to_run
 from distsort.io import csv
 from distsort.io.commit import Stage, begin
 from distsort.io.parquet import by_file
@@ -288,8 +288,8 @@ def _gather(client: Any, writes: Sequence[Any], refresh: Any) -> list[Written]:
 
 def _within(job: Job, stage: Stage, memory: int, progress: Progress, show: bool) -> Done:
     """Read, sort and write in this process and `memory` bytes; nothing is published."""
-    from distsort.budget import make_budget
-    from distsort.external import sort_external
+    from distsort.files.budget import make_budget
+    from distsort.files.external import sort_external
 
     _, write = make_tasks(job.source, job.order, job.columns, stage.store, stage.folder, job.parts, job.unique)
     budget = make_budget(job.source, job.parts, memory)
