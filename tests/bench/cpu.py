@@ -52,7 +52,7 @@ def frames(rows: int, repeat: int, parts: int) -> dict[str, float]:
             wait(done)
             return done
 
-        for exchange in ("graph",):
+        for exchange in ("graph", "pull"):
             out[f"distsort {exchange}"] = median(
                 lambda e=exchange: persisted(distsort.sort_values(df, "k", exchange=e)), repeat
             )
@@ -95,7 +95,7 @@ def tasks(repeat: int) -> dict[str, float]:
     with LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0") as cluster, Client(cluster):
         df = dd.from_pandas(frame, npartitions=64).persist()
         wait(df)
-        for exchange in ("graph",):
+        for exchange in ("graph", "pull"):
             plan = distsort.plan_sort_values(df, "k", exchange=exchange)
             seconds = median(lambda e=exchange: wait(distsort.sort_values(df, "k", exchange=e).persist()), repeat)
             out[f"64 x 64 {exchange}, {plan.tasks} tasks"] = seconds
