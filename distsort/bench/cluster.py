@@ -202,7 +202,7 @@ def sorter(method: str, case: Case) -> Callable[[Any], Any]:
             f"method {method!r} sorts dataframes: Dask has no sort for arrays; leave it out, or add --frame"
         )
     if method == "cudf-polars":
-        raise OptionError("cudf-polars runs on a cluster of its own: see measure_cudf_polars")
+        raise OptionError("cudf-polars runs on a cluster of its own: see distsort.bench.cluster_polars")
     shuffle = {"shuffle_method": "tasks"} if method == "tasks" else {}
     return lambda c: c.sort_values("key", npartitions=case.parts, **shuffle)
 
@@ -316,40 +316,6 @@ def cluster(workers: int | None, device: bool, protocol: str | None) -> Iterator
         # The task stream is only recorded from the moment when it is first asked for.
         client.get_task_stream(count=1)
         yield client
-
-
-def measure_cudf_polars(case: Case, folder: str, *, repeats: int = 7, warm_ups: int = 2) -> Measured:
-    """Time cudf-polars on the GPUs of this machine, resident in and out.
-
-    Parameters
-    ----------
-    case
-        Frames on GPUs.
-    folder
-        Where the input is written once, as Parquet: its engine reads files.
-    repeats, warm_ups
-        Timed runs, and runs before them.
-    """
-    import cupy
-    import polars as pl
-    from cudf_polars.engine.dask import DaskEngine
-
-    for i in range(case.partitions):
-        draw(i, case).to_parquet(f"{folder}/{i:05}.parquet", compression=None)
-    cupy.get_default_memory_pool().free_all_blocks()
-    times = []
-    with DaskEngine() as engine:
-        for turn in range(warm_ups + repeats):
-            # A result is consumed by its next use, so each run reads first, outside the time.
-            resident = pl.scan_parquet(f"{folder}/*.parquet").execute(engine=engine)
-            lazy = resident.lazy()
-            begun = time.perf_counter()
-            result = lazy.sort("key").execute(engine=engine)
-            took = (time.perf_counter() - begun) * 1e3
-            del result, lazy, resident
-            if turn >= warm_ups:
-                times.append(took)
-    return Measured(case, "cudf-polars", times)
 
 
 def evidence_rows() -> list[dict[str, Any]]:

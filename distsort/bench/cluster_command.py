@@ -185,9 +185,11 @@ def _side_by_side(
                     keep(skew, count, engine.measure(client, case, method, repeats=repeats, data=data))
             del data
     if "cudf-polars" in methods:
+        from distsort.bench.cluster_polars import measure_cudf_polars
+
         for skew in skews:
             with tempfile.TemporaryDirectory() as folder:
-                keep(skew, count, engine.measure_cudf_polars(replace(base, skew=skew), folder, repeats=repeats))
+                keep(skew, count, measure_cudf_polars(replace(base, skew=skew), folder, repeats=repeats))
 
 
 def _scaling(

@@ -8,7 +8,8 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
-from distsort.bench.cluster import Case, Measured, cluster, dask_share, measure, measure_cudf_polars
+from distsort.bench.cluster import Case, Measured, cluster, dask_share, measure
+from distsort.bench.cluster_polars import measure_cudf_polars
 
 ROWS = 1 << 28
 FRAME = Case(ROWS, frame=True, device=True)
