@@ -125,7 +125,7 @@ def test_a_frozen_worker_is_an_error():
         os.kill(frozen, signal.SIGSTOP)
         try:
             with pytest.raises(ExchangeError, match=r"run .* on worker tcp.* no answer in 0\.5 s"):
-                kit.finish(result, 40)
+                kit.finish(result, 100)
         finally:
             os.kill(frozen, signal.SIGCONT)
         del result
