@@ -142,6 +142,7 @@ class OnDevice(np.ndarray):
 
 
 def test_runs_leave_the_device_first_and_come_back_to_it(tmp_path, monkeypatch):
+    pytest.importorskip("cupy")
     from distsort.backends import cupy_ipc
 
     moves = []
