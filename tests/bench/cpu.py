@@ -6,6 +6,7 @@ Absolute seconds depend on the machine; the ratios are what counts. Nothing here
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 import statistics
 import time
@@ -23,14 +24,27 @@ from distributed import Client, LocalCluster, wait
 import distsort
 
 
-def median(what: Callable[[], Any], repeat: int) -> float:
+def median(what: Callable[[], Any], repeat: int, forgotten: Callable[[], object] = lambda: None) -> float:
+    """Median seconds; `forgotten` waits until a result is gone, or the next turn would find it made already."""
     times = []
     for _ in range(repeat):
         start = time.perf_counter()
         done = what()
         times.append(time.perf_counter() - start)
         del done
+        forgotten()
     return statistics.median(times)
+
+
+def forgetter(client: Client) -> Callable[[], object]:
+    """Return a wait until the scheduler knows no more tasks than now."""
+    count = client.run_on_scheduler(lambda dask_scheduler: len(dask_scheduler.tasks))
+
+    def wait_for_it() -> None:
+        while client.run_on_scheduler(lambda dask_scheduler: len(dask_scheduler.tasks)) > count:
+            time.sleep(0.05)
+
+    return wait_for_it
 
 
 def block(i: int, rows: int, parts: int) -> pd.DataFrame:
@@ -42,10 +56,11 @@ def block(i: int, rows: int, parts: int) -> pd.DataFrame:
 def frames(rows: int, repeat: int, parts: int) -> dict[str, float]:
     """int64 key and float64 payload on 2 workers of one thread, persisted before and after."""
     out: dict[str, float] = {}
-    with LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0") as cluster, Client(cluster):
+    with LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0") as cluster, Client(cluster) as client:
         meta = block(0, 10, 1).iloc[:0]
         df = dd.from_map(block, range(parts), rows=rows, parts=parts, meta=meta).persist()
         wait(df)
+        forgotten = forgetter(client)
 
         def persisted(collection: Any) -> Any:
             done = collection.persist()
@@ -54,10 +69,12 @@ def frames(rows: int, repeat: int, parts: int) -> dict[str, float]:
 
         for exchange in ("graph", "pull"):
             out[f"distsort {exchange}"] = median(
-                lambda e=exchange: persisted(distsort.sort_values(df, "k", exchange=e)), repeat
+                lambda e=exchange: persisted(distsort.sort_values(df, "k", exchange=e)), repeat, forgotten
             )
-        out["dask tasks"] = median(lambda: persisted(df.sort_values("k", shuffle_method="tasks")), max(1, repeat // 2))
-        out["dask default"] = median(lambda: persisted(df.sort_values("k")), 1)
+        out["dask tasks"] = median(
+            lambda: persisted(df.sort_values("k", shuffle_method="tasks")), max(1, repeat // 2), forgotten
+        )
+        out["dask default"] = median(lambda: persisted(df.sort_values("k")), max(1, repeat // 2), forgotten)
         whole = df.compute()
     try:
         import polars
@@ -92,12 +109,14 @@ def tasks(repeat: int) -> dict[str, float]:
     """What 64 runs x 64 parts of hardly any rows cost the scheduler."""
     out = {}
     frame = pd.DataFrame({"k": np.random.default_rng(0).permutation(64_000)})
-    with LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0") as cluster, Client(cluster):
+    with LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0") as cluster, Client(cluster) as client:
         df = dd.from_pandas(frame, npartitions=64).persist()
         wait(df)
+        forgotten = forgetter(client)
         for exchange in ("graph", "pull"):
             plan = distsort.plan_sort_values(df, "k", exchange=exchange)
-            seconds = median(lambda e=exchange: wait(distsort.sort_values(df, "k", exchange=e).persist()), repeat)
+            lazy = functools.partial(distsort.sort_values, df, "k", exchange=exchange)
+            seconds = median(lambda s=lazy: wait(s().persist()), repeat, forgotten)
             out[f"64 x 64 {exchange}, {plan.tasks} tasks"] = seconds
     return out
 
