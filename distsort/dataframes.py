@@ -261,8 +261,8 @@ class SortedBlock(Blockwise):
         return graph.sorted_task(name, (self.frame._name, index), self.spec, self.frame._meta)
 
 
-class Runs(Blockwise):
-    """One run task per partition; reading and projection fuse with it."""
+class _RunTasks(Expr):
+    """What both kinds of runs share."""
 
     _parameters = ["frame", "spec", "plan"]
 
@@ -273,6 +273,13 @@ class Runs(Blockwise):
     @functools.cached_property
     def _name(self) -> str:
         return f"sort-run-{self.deterministic_token}"
+
+    def _divisions(self) -> tuple[None, ...]:
+        return (None,) * (min(self.plan.runs, self.frame.npartitions) + 1)
+
+
+class Runs(_RunTasks, Blockwise):
+    """One run task per partition; reading and projection fuse with it."""
 
     def _divisions(self) -> tuple[None, ...]:
         return (None,) * (self.frame.npartitions + 1)
@@ -281,21 +288,8 @@ class Runs(Blockwise):
         return graph.run_task(name, [(self.frame._name, index)], self.spec, self.plan, self.frame._meta)
 
 
-class JoinedRuns(Expr):
+class JoinedRuns(_RunTasks):
     """One run task per group of neighbouring partitions."""
-
-    _parameters = ["frame", "spec", "plan"]
-
-    @functools.cached_property
-    def _meta(self) -> Any:
-        return self.frame._meta
-
-    @functools.cached_property
-    def _name(self) -> str:
-        return f"sort-run-{self.deterministic_token}"
-
-    def _divisions(self) -> tuple[None, ...]:
-        return (None,) * (self.plan.runs + 1)
 
     def _layer(self) -> graph.Graph:
         return graph.runs_layer(self._name, self.frame.__dask_keys__(), self.spec, self.plan, self.frame._meta)

@@ -31,7 +31,7 @@ from distsort.exchange import pull
 from distsort.exchange.handles import BarrierTask, Options, TickTask
 from distsort.local import Run, Spec, make_run, sample
 from distsort.merge import merge_runs
-from distsort.plan import Plan
+from distsort.plan import Plan, joined
 from distsort.search import Cuts, Search, bracket, close, cut_one, narrow
 
 Key = Any
@@ -68,9 +68,10 @@ def run_task(key: Key, blocks: Sequence[Key], spec: Spec, plan: Plan, meta: Bloc
 
 def runs_layer(name: str, blocks: Sequence[Key], spec: Spec, plan: Plan, meta: Block | None = None) -> Graph:
     """Build the tasks of all runs; run r has the key ``(name, r)``."""
+    # Counted here, not in the plan: Dask may have joined partitions of files since the plan was made.
+    groups = joined(len(blocks), plan.runs)
     return {
-        (name, r): run_task((name, r), [blocks[i] for i in plan.run_blocks(r)], spec, plan, meta)
-        for r in range(plan.runs)
+        (name, r): run_task((name, r), [blocks[i] for i in group], spec, plan, meta) for r, group in enumerate(groups)
     }
 
 

@@ -73,10 +73,6 @@ class Plan:
             return 2 + 2 * self.parts
         return self.runs * (3 + self.rounds) + self.rounds + 2 + self.runs * self.parts + self.parts
 
-    def run_blocks(self, run: int) -> range:
-        """Return the numbers of the blocks that form a run."""
-        return range(run * self.blocks // self.runs, (run + 1) * self.blocks // self.runs)
-
     @property
     def traffic(self) -> int | None:
         """Bytes that cross between workers at most: every row once."""
@@ -172,6 +168,18 @@ def make_plan(
     known = ROWS_A_ROUND[0] if rows is None else rows
     rounds = sum(known >= limit for limit in ROWS_A_ROUND)
     return Plan(what, str(order), blocks, runs, made, rows, nbytes, backend, chosen, rounds, tuple(reasons), settings)
+
+
+def joined(blocks: int, runs: int) -> list[range]:
+    """Return which neighbouring blocks form each run; never more runs than blocks.
+
+    Examples
+    --------
+    >>> joined(5, 2)
+    [range(0, 2), range(2, 5)]
+    """
+    runs = min(runs, blocks)
+    return [range(r * blocks // runs, (r + 1) * blocks // runs) for r in range(runs)]
 
 
 def check_parts(parts: int | None, blocks: int) -> int:

@@ -41,7 +41,6 @@ class Kernel:
 
     def __call__(self, blocks: int, threads: int, args: Sequence[Any], shared: int = 0, together: bool = False) -> None:
         """Launch with `shared` bytes of dynamic shared memory; `together`: all blocks resident, or an error."""
-        """Launch; `shared` is in bytes of dynamic shared memory."""
         if shared > self._shared:
             self._function.max_dynamic_shared_size_bytes = shared
             self._shared = shared

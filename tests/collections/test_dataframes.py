@@ -330,6 +330,17 @@ def test_neighbouring_blocks_are_joined_to_runs():
     assert {len(p) for p in got} == {10}
 
 
+def test_blocks_are_counted_after_dask_has_joined_files(tmp_path):
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"k": rng.integers(0, 9, 400), **{f"c{i}": 1.0 for i in range(30)}})
+    for i in range(40):
+        frame.iloc[10 * i : 10 * i + 10].to_parquet(tmp_path / f"{i:02}.parquet")
+    with dask.config.set({"distsort.graph.slices": 100}):
+        result = distsort.sort_values(dd.read_parquet(tmp_path), "k")[["k"]]
+        assert result.compute()["k"].tolist() == stable(frame, "k")["k"].tolist()
+    assert distsort.sort_values(dd.read_parquet(tmp_path), "k")["k"].compute().tolist() == sorted(frame["k"])
+
+
 def test_partition_counts():
     frame = pd.DataFrame({"k": [40, 30, 4, 3, 20, 2]})
     assert sizes(distsort.sort_values(split(frame, 1, 2, 3, 4, 5), "k")) == [1] * 6

@@ -8,7 +8,7 @@ import pytest
 
 from distsort.errors import OptionError
 from distsort.order import array_order, make_order
-from distsort.plan import make_plan
+from distsort.plan import joined, make_plan
 
 
 def plan(blocks, parts, **options):
@@ -38,7 +38,7 @@ def test_blocks_are_joined_to_runs_in_one_process_only():
     made = plan(500, 500)
     assert (made.blocks, made.runs, made.parts) == (500, 16, 500)
     assert "16 sorted where they lie on the numpy backend, made of 500 blocks" in made.explain()
-    groups = [list(made.run_blocks(r)) for r in range(16)]
+    groups = [list(group) for group in joined(500, 16)]
     assert [i for g in groups for i in g] == list(range(500))
     assert {len(g) for g in groups} == {31, 32}
     assert plan(64, 64).runs == 64
