@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import os
 import platform
-import resource
 import time
 import uuid
 from collections.abc import Iterable, Sequence
@@ -35,6 +34,7 @@ from distsort.io.scratch import scratch_folder
 from distsort.io.source import Source
 from distsort.io.storage import Store, resolve
 from distsort.local import Spec
+from distsort.memory import peak_bytes
 from distsort.order import Order
 from distsort.progress import Progress, watch
 from distsort.report import Part, Report
@@ -195,7 +195,7 @@ def sort_files(
         scheduler=done.scheduler,
         plan=done.plan,
         notes=source.notes,
-        peak_memory=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+        peak_memory=peak_bytes(),
         spilled=done.spilled,
     )
 

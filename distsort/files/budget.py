@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from pathlib import Path
 
 from distsort.errors import SortMemoryError
 from distsort.io.source import Source
+from distsort.memory import resident_bytes
 from distsort.report import bytes_text
 
 # Copies of a unit's rows, and bytes for each of its rows besides, at the peak.
@@ -117,12 +117,6 @@ def make_budget(source: Source, parts: int, memory: int, threads: int | None = N
         )
     slabs = max(1, -(-source.nbytes // (parts * unit)))
     return Budget(memory, base, count, unit, source.nbytes, row, parts, slabs)
-
-
-def resident_bytes() -> int:
-    """Return the memory that this process holds now."""
-    fields = Path("/proc/self/statm").read_text().split()
-    return int(fields[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 def _factor(row: float) -> float:

@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 
 from distsort.errors import OptionError, OutputError, SortMemoryError
 from distsort.files import budget, check_files, external, sort_files
-from distsort.files.budget import Budget, make_budget, resident_bytes
+from distsort.files.budget import Budget, make_budget
 from distsort.files.source import open_source
+from distsort.memory import peak_bytes, resident_bytes
 
 
 @pytest.fixture
@@ -149,12 +150,19 @@ def test_a_full_disk_ends_the_job_with_the_folder_named_and_nothing_left(tmp_pat
 
 
 MEASURED = """
-import json, resource, sys
+import json, sys
 from distsort.files import sort_files
 report = sort_files(sys.argv[1], sys.argv[2], "k", memory=int(sys.argv[3]))
-peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-print(json.dumps({"peak": peak, "plan": report.plan, "rows": report.rows}))
+print(json.dumps({"peak": report.peak_memory, "rows": report.rows}))
 """
+
+
+def test_a_child_does_not_inherit_the_peak_of_its_parent():
+    ballast = np.ones(256 << 17)
+    assert peak_bytes() >= resident_bytes() * 0.9 >= ballast.nbytes * 0.9
+    code = "from distsort.memory import peak_bytes; print(peak_bytes())"
+    seen = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, close_fds=False)
+    assert 1 << 20 < int(seen.stdout) < 200 << 20
 
 
 def test_the_peak_is_what_the_plan_says(tmp_path):
