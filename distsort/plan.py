@@ -79,11 +79,11 @@ class Plan:
         return None if self.nbytes is None else self.nbytes * (self.exchange != "none")
 
     def peak(self, workers: int = 1) -> int | None:
-        """Bytes a worker needs at its peak when rows are spread evenly over the workers."""
+        """Bytes a worker needs at its peak when runs and parts are dealt out evenly: no worker has half a run."""
         if self.nbytes is None:
             return None
-        held = self.nbytes / max(workers, 1)
-        return int(2 * held + max(LOCAL_SORT_PEAK * self.nbytes / self.runs, MERGE_PEAK * self.nbytes / self.parts))
+        held = sum(-(-count // max(workers, 1)) / count for count in (self.runs, self.parts))
+        return int(self.nbytes * (held + max(LOCAL_SORT_PEAK / self.runs, MERGE_PEAK / self.parts)))
 
     def explain(self) -> str:
         """Return the plan as text."""

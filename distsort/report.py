@@ -14,8 +14,14 @@ into one task, so the time of "sort" contains that of "read".
 | parts[].rows, .nbytes  | rows, B | of each output file                                              |
 | balance                | 1       | rows of the largest part / mean; 1 + 1/mean at most              |
 | dropped                | rows    | left out because their keys were those of the row above          |
-| peak_memory            | B       | most that this process has held since it started                 |
-| spilled                | B       | written to run files by this process                             |
+| planned_memory         | B       | most that one process may hold by the plan, beside its base      |
+| peak_memory            | B       | most that any process below has held                             |
+| spilled                | B       | written to run files by all processes                            |
+| workers[].base         | B       | held by that process when the job began                          |
+| workers[].peak         | B       | most that it has held since it started, by its own VmHWM         |
+| workers[].limit        | B       | of its memory; null where it has none                            |
+| workers[].spilled      | B       | that it wrote to run files during the job                        |
+| workers[].pulled       | B       | that it read from the runs of others during the job              |
 | checksum               | hex     | order-independent sum over whole rows, the same for in and out   |
 """
 
@@ -68,6 +74,18 @@ class Part:
 
 
 @dataclass(frozen=True)
+class Worker:
+    """What one process of a job held: see the table of this module."""
+
+    name: str
+    base: int
+    peak: int
+    limit: int | None = None
+    spilled: int = 0
+    pulled: int = 0
+
+
+@dataclass(frozen=True)
 class Report:
     """What a job did; see the table of this module for the units."""
 
@@ -85,8 +103,18 @@ class Report:
     plan: str = ""
     notes: tuple[str, ...] = ()
     dropped: int = 0
-    peak_memory: int = 0
-    spilled: int = 0
+    workers: tuple[Worker, ...] = ()
+    planned_memory: int | None = None
+
+    @property
+    def peak_memory(self) -> int:
+        """Bytes that the fullest process held at its peak; 0 where none could be asked."""
+        return max((worker.peak for worker in self.workers), default=0)
+
+    @property
+    def spilled(self) -> int:
+        """Bytes that all processes wrote to run files."""
+        return sum(worker.spilled for worker in self.workers)
 
     @property
     def stored_out(self) -> int:
@@ -105,7 +133,9 @@ class Report:
         plain["phases"] = [{**asdict(phase), "seconds": phase.seconds} for phase in self.phases]
         plain["parts"] = [asdict(part) for part in self.parts]
         plain["notes"] = list(self.notes)
-        return {**plain, "stored_out": self.stored_out, "balance": self.balance}
+        plain["workers"] = [asdict(worker) for worker in self.workers]
+        names = ("stored_out", "balance", "peak_memory", "spilled")
+        return {**plain, **{name: getattr(self, name) for name in names}}
 
     def to_json(self) -> str:
         """Return everything as JSON."""
@@ -170,9 +200,19 @@ class Report:
             f"         {_count(len(self.parts), 'part')}, {bytes_text(self.stored_out)} stored, {self._part_rows()}",
             f"checked  order, row count and checksum {self.checksum}",
             *([f"dropped  {self.dropped:,} rows with the keys of the row above them"] if self.dropped else []),
+            *self._memory_lines(),
             *(f"note     {note}" for note in self.notes),
         ]
         return Group(head, Text(), table, Text(), *(Text(line) for line in lines))
+
+    def _memory_lines(self) -> list[str]:
+        if not self.workers:
+            return []
+        fullest = max(self.workers, key=lambda worker: worker.peak)
+        among = "" if len(self.workers) == 1 else f" in the fullest of {len(self.workers)} processes"
+        said = "" if self.planned_memory is None else f", {bytes_text(fullest.base + self.planned_memory)} by the plan"
+        spills = f"; {bytes_text(self.spilled)} spilled" if self.spilled else ""
+        return [f"memory   {bytes_text(fullest.peak)} at the peak{among}{said}{spills}"]
 
     def _part_rows(self) -> str:
         if not any(part.rows for part in self.parts):

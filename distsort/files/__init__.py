@@ -22,6 +22,7 @@ import dask
 
 import distsort
 from distsort.errors import OptionError
+from distsort.files.budget import LIBRARIES, make_budget
 from distsort.files.check import Check, check_files, combine_checks, first_rows
 from distsort.files.parts import Read, Tally, Written, check_whole, last_keys, make_tasks, read_tallies
 from distsort.files.source import FORMATS, Location, key_name, open_source, order_of_files
@@ -34,10 +35,10 @@ from distsort.io.scratch import scratch_folder
 from distsort.io.source import Source
 from distsort.io.storage import Store, resolve
 from distsort.local import Spec
-from distsort.memory import peak_bytes
 from distsort.order import Order
 from distsort.progress import Progress, watch
-from distsort.report import Part, Report
+from distsort.report import Part, Report, Worker
+from distsort.report_workers import watch_workers
 
 
 def sort_files(
@@ -195,8 +196,8 @@ def sort_files(
         scheduler=done.scheduler,
         plan=done.plan,
         notes=source.notes,
-        peak_memory=peak_bytes(),
-        spilled=done.spilled,
+        workers=done.workers,
+        planned_memory=done.planned,
     )
 
 
@@ -221,13 +222,14 @@ class Job:
 
 @dataclass(frozen=True)
 class Done:
-    """What was read and written, where, and by which plan."""
+    """What was read and written, where, by which plan, and what it took."""
 
     read: Sequence[Read]
     written: Sequence[Written]
     scheduler: str
     plan: str
-    spilled: int = 0
+    workers: tuple[Worker, ...]
+    planned: int | None
 
 
 def _on_dask(job: Job, stage: Stage, client: Any, progress: Progress, show: bool) -> Done:
@@ -252,6 +254,7 @@ def _on_dask(job: Job, stage: Stage, client: Any, progress: Progress, show: bool
         dask.config.set({"dataframe.convert-string": False}),
         watch(progress, connected, show) as refresh,
     ):
+        held = watch_workers(connected)
         frame = dd.from_map(
             read,
             range(len(source.pieces)),
@@ -260,7 +263,7 @@ def _on_dask(job: Job, stage: Stage, client: Any, progress: Progress, show: bool
             label="sort-read",
             enforce_metadata=False,
         )
-        plan = plan_sort_values(frame, by, **options).explain()
+        plan = replace(plan_sort_values(frame, by, **options), rows=source.rows, nbytes=source.nbytes)
         token = uuid.uuid4().hex
         make = dask.delayed(write, pure=False)
         arrange = merge_rows if job.presorted else sort_values
@@ -271,7 +274,10 @@ def _on_dask(job: Job, stage: Stage, client: Any, progress: Progress, show: bool
             if job.unique:
                 above = last(part, above, job.order, dask_key_name=(f"sort-last-{token}", number))
         written = list(dask.compute(*writes)) if connected is None else _gather(connected, writes, refresh)
-        return Done(read_tallies(stage.store, stage.folder, len(source.pieces)), written, scheduler, plan)
+        read_all = read_tallies(stage.store, stage.folder, len(source.pieces))
+        workers = held()
+        needed = (plan.peak(len(workers)) or 0) + LIBRARIES
+        return Done(read_all, written, scheduler, plan.explain(), workers, needed)
 
 
 def _gather(client: Any, writes: Sequence[Any], refresh: Any) -> list[Written]:
@@ -288,17 +294,17 @@ def _gather(client: Any, writes: Sequence[Any], refresh: Any) -> list[Written]:
 
 def _within(job: Job, stage: Stage, memory: int, progress: Progress, show: bool) -> Done:
     """Read, sort and write in this process and `memory` bytes; nothing is published."""
-    from distsort.files.budget import make_budget
     from distsort.files.external import sort_external
 
     _, write = make_tasks(job.source, job.order, job.columns, stage.store, stage.folder, job.parts, job.unique)
+    held = watch_workers(None)
     budget = make_budget(job.source, job.parts, memory)
     spec = Spec(job.order, "rows", backend=job.backend, ignore_index=True, presorted=job.presorted)
     with scratch_folder(temporary_directory()) as folder, watch(progress, show=show):
         read, written, spilled = sort_external(job.source, spec, write, budget, folder, progress)
-    return Done(
-        read, written, f"{budget.threads} of {os.cpu_count()} threads of this process", budget.explain(), spilled
-    )
+    workers = tuple(replace(worker, spilled=spilled) for worker in held())
+    place = f"{budget.threads} of {os.cpu_count()} threads of this process"
+    return Done(read, written, place, budget.explain(), workers, budget.peak - workers[0].base)
 
 
 def _manifest(

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import json
 
-from distsort.report import Part, Phase, Report, bytes_text, seconds_text
+from distsort.report import Part, Phase, Report, Worker, bytes_text, seconds_text
 
 
 def report(**changes):
@@ -51,6 +51,26 @@ def test_numbers_survive_json():
         "seconds": 0.5,
     }
     assert plain["parts"][1] == {"name": "part-00001.parquet", "rows": 4, "nbytes": 120}
+
+
+def test_memory_stands_beside_the_plan():
+    workers = (Worker("a", 1 << 20, 5 << 20, 8 << 20, 7, 0), Worker("b", 2 << 20, 6 << 20, None, 9, 4))
+    done = report(workers=workers, planned_memory=5 << 20)
+    assert (done.peak_memory, done.spilled) == (6 << 20, 16)
+    words = "memory   6.0 MiB at the peak in the fullest of 2 processes, 7.0 MiB by the plan; 16 B spilled"
+    assert words in done.summary()
+    plain = json.loads(done.to_json())
+    assert (plain["peak_memory"], plain["spilled"], plain["planned_memory"]) == (6 << 20, 16, 5 << 20)
+    assert plain["workers"][1] == {
+        "name": "b",
+        "base": 2 << 20,
+        "peak": 6 << 20,
+        "limit": None,
+        "spilled": 9,
+        "pulled": 4,
+    }
+    assert (report().peak_memory, report().spilled) == (0, 0)
+    assert "memory   " not in report().summary()
 
 
 def test_notebooks_show_the_summary():

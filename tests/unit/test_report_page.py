@@ -1,9 +1,10 @@
 from __future__ import annotations
 
+import re
 from html.parser import HTMLParser
 
-from distsort.report import Part, Phase, Report
-from distsort.report_page import balance, page, timeline
+from distsort.report import Part, Phase, Report, Worker
+from distsort.report_page import balance, memory, page, timeline
 
 
 class Reader(HTMLParser):
@@ -52,7 +53,8 @@ def report(**changes):
         "scheduler": "2 threads",
         "plan": "sort <rows>",
         "notes": ('in.csv: 5" pipe',),
-        "peak_memory": 1 << 20,
+        "workers": (Worker("<this>", 1 << 18, 1 << 20, None, 3 << 10, 0),),
+        "planned_memory": 1 << 20,
     }
     return Report(**{**values, **changes})
 
@@ -65,21 +67,42 @@ def test_everything_is_there_and_escaped():
     assert not any("src" in attrs or "href" in attrs for _, attrs in reader.tags)
 
 
+def bars(text, tag="i"):
+    """The styles of what is drawn, as numbers in per cent."""
+    styles = [attrs["style"] for name, attrs in read(text).tags if name == tag]
+    return [{key: float(value) for key, value in re.findall(r"(\w+):([\d.]+)%", style)} for style in styles]
+
+
 def test_phases_are_drawn_to_scale():
-    rects = [attrs for tag, attrs in read(timeline(report().phases, 2.0)).tags if tag == "rect"]
-    assert float(rects[1]["width"]) / float(rects[0]["width"]) == 3
-    assert float(rects[1]["x"]) == float(rects[0]["x"]) + float(rects[0]["width"])
+    first, second = bars(timeline(report().phases, 2.0))
+    assert first == {"left": 0, "width": 25}
+    assert second == {"left": 25, "width": 75}
+    assert "500 ms" in timeline(report().phases, 2.0)
 
 
 def test_parts_are_drawn_to_scale_and_many_share_bars():
-    rects = [attrs for tag, attrs in read(balance(report().parts)).tags if tag == "rect"]
-    assert float(rects[0]["height"]) / float(rects[1]["height"]) == 0.75
+    assert [bar["height"] for bar in bars(balance(report().parts))] == [75, 100]
+    assert bars(balance(report().parts), "u") == [{"bottom": 87.5}]
     many = [Part(f"part-{i}", 10 + (i == 999), 1) for i in range(1000)]
-    reader = read(balance(many))
-    heights = [float(attrs["height"]) for tag, attrs in reader.tags if tag == "rect"]
+    heights = [bar["height"] for bar in bars(balance(many))]
     assert len(heights) == 112
     assert heights[-1] == max(heights) > heights[0]
-    assert "9 parts to a bar" in " ".join(reader.texts)
+    assert "9 parts to a bar" in balance(many)
+
+
+def test_memory_is_drawn_beside_what_the_plan_said():
+    workers = [Worker(f"tcp://w{i}", 100 << 10, (i + 1) << 20, 8 << 20, i << 10, 0) for i in range(40)]
+    text = memory(workers, 20 * (1 << 20) - (100 << 10))
+    widths = [bar["width"] for bar in bars(text)]
+    assert widths == [100 * (40 - i) / 40 for i in range(32)]
+    assert bars(text, "u") == [{"left": 50}] * 32
+    words = " ".join(read(text).texts)
+    assert "The dashed line is what the plan said: 20.0 MiB." in words
+    assert "The 32 fullest of 40 are drawn." in words
+    assert words.index("tcp://w39") < words.index("tcp://w0")
+    assert "39.0 kiB" in words
+    assert "plan said" not in memory(workers, None)
+    assert "No process could be asked" in memory([], 7)
 
 
 def test_no_rows_no_parts_no_time():
