@@ -1,8 +1,8 @@
 """Pieces of HTML that the report's page, the exchange's page and the representations in notebooks are made of.
 
-They need nothing else, no script, no font, no other file, and take over the colours of what is around them, so that they
-can be read on light and on dark ground. Sizes of bars are shares of their lane: a page that is narrow keeps its letters.
-Every text is escaped here; what `table` and `tracks` are given is text, never markup.
+They need nothing else, no script, no font, no other file, and take over the colours of what is around them, so that
+they can be read on light and on dark ground. Sizes of bars are shares of their lane: a page that is narrow keeps its
+letters. Every text is escaped here; what `table` and `tracks` are given is text, never markup.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ STYLE = """
 .distsort h1 { font-size: 1.35rem; margin: 0 } .distsort h2 { font-size: 1rem; margin: 2rem 0 .5rem }
 .distsort .soft, .distsort dt, .distsort th { opacity: .68; font-weight: 400 }
 .distsort .where { margin: .2rem 0 1rem; overflow-wrap: anywhere }
-.distsort dl { display: grid; grid-template-columns: repeat(auto-fit, minmax(8.5rem, 1fr)); gap: .8rem; margin: .8rem 0 }
+.distsort dl { display: grid; grid-template-columns: repeat(auto-fit, minmax(8.5rem, 1fr)); gap: .8rem;
+  margin: .8rem 0 }
 .distsort dt { font-size: .85rem } .distsort dd { margin: 0; font-size: 1.1rem }
 .distsort .scroll { overflow-x: auto } .distsort table { border-collapse: collapse; width: 100%; margin: .5rem 0 }
 .distsort th, .distsort td { text-align: right; padding: .25rem .5rem; white-space: nowrap }
@@ -27,7 +28,8 @@ STYLE = """
 .distsort .lanes > span:first-child { overflow-wrap: anywhere }
 .distsort .lane { position: relative; height: 1.5rem;
   background: color-mix(in srgb, currentColor 6%, transparent) }
-.distsort .lane i { position: absolute; top: .25rem; bottom: .25rem; min-width: 2px; border-radius: 2px; background: #4a86e8 }
+.distsort .lane i { position: absolute; top: .25rem; bottom: .25rem; min-width: 2px; border-radius: 2px;
+  background: #4a86e8 }
 .distsort .lane u { position: absolute; top: 0; bottom: 0; border-left: 2px dashed #d9662b }
 .distsort .axis { position: relative; height: 1.3rem; font-size: .8rem }
 .distsort .axis b { position: absolute; transform: translateX(-50%); font-weight: 400; white-space: nowrap }

@@ -22,7 +22,7 @@ import dask
 
 import distsort
 from distsort.errors import OptionError
-from distsort.files.budget import LIBRARIES, make_budget
+from distsort.files import budget
 from distsort.files.check import Check, check_files, combine_checks, first_rows
 from distsort.files.parts import Read, Tally, Written, check_whole, last_keys, make_tasks, read_tallies
 from distsort.files.source import FORMATS, Location, key_name, open_source, order_of_files
@@ -276,7 +276,7 @@ def _on_dask(job: Job, stage: Stage, client: Any, progress: Progress, show: bool
         written = list(dask.compute(*writes)) if connected is None else _gather(connected, writes, refresh)
         read_all = read_tallies(stage.store, stage.folder, len(source.pieces))
         workers = held()
-        needed = (plan.peak(len(workers)) or 0) + LIBRARIES
+        needed = (plan.peak(len(workers)) or 0) + budget.LIBRARIES
         return Done(read_all, written, scheduler, plan.explain(), workers, needed)
 
 
@@ -298,13 +298,13 @@ def _within(job: Job, stage: Stage, memory: int, progress: Progress, show: bool)
 
     _, write = make_tasks(job.source, job.order, job.columns, stage.store, stage.folder, job.parts, job.unique)
     held = watch_workers(None)
-    budget = make_budget(job.source, job.parts, memory)
+    room = budget.make_budget(job.source, job.parts, memory)
     spec = Spec(job.order, "rows", backend=job.backend, ignore_index=True, presorted=job.presorted)
     with scratch_folder(temporary_directory()) as folder, watch(progress, show=show):
-        read, written, spilled = sort_external(job.source, spec, write, budget, folder, progress)
+        read, written, spilled = sort_external(job.source, spec, write, room, folder, progress)
     workers = tuple(replace(worker, spilled=spilled) for worker in held())
-    place = f"{budget.threads} of {os.cpu_count()} threads of this process"
-    return Done(read, written, place, budget.explain(), workers, budget.peak - workers[0].base)
+    place = f"{room.threads} of {os.cpu_count()} threads of this process"
+    return Done(read, written, place, room.explain(), workers, room.peak - workers[0].base)
 
 
 def _manifest(
