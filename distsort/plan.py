@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from dask.system import CPU_COUNT
+
 from distsort.errors import OptionError
+from distsort.estimate import Estimate, drawing, estimate, in_words
 from distsort.order import Order
+from distsort.report import bytes_text
+from distsort.report_html import definitions, fragment, heading
 
 Exchange = Literal["graph", "pull"]
 
@@ -83,24 +89,44 @@ class Plan:
         if self.nbytes is None:
             return None
         held = sum(-(-count // max(workers, 1)) / count for count in (self.runs, self.parts))
-        return int(self.nbytes * (held + max(LOCAL_SORT_PEAK / self.runs, MERGE_PEAK / self.parts)))
+        return round(self.nbytes * (held + max(LOCAL_SORT_PEAK / self.runs, MERGE_PEAK / self.parts)))
+
+    def estimates(self) -> tuple[Estimate, ...]:
+        """Return what each phase will take; nothing where sizes are not known, or GPUs sort: their rates are not."""
+        if self.rows is None or self.nbytes is None or self.backend != "numpy":
+            return ()
+        crossing = self.nbytes if self.exchange == "pull" else 0
+        found = estimate(rows=self.rows, nbytes=self.nbytes, runs=self.runs, parts=self.parts, crossing=crossing)
+        return found[:1] if self.exchange == "none" else found
+
+    def facts(self) -> dict[str, str]:
+        """Return what there is to say, by name."""
+        size = "" if self.nbytes is None else f" ({bytes_text(self.nbytes)})"
+        told = {
+            "rows": f"unknown until it runs{size}" if self.rows is None else f"{self.rows:,}{size}",
+            "runs": f"{self.runs:,} sorted where they lie on the {self.backend} backend{self._joined()}",
+            "parts": f"{self.parts:,} of equal size{self._part_rows()}",
+            "exchange": f"{self.exchange}: {self.tasks:,} tasks{self._traffic()}",
+        }
+        if self.nbytes is not None:
+            alone, shared = bytes_text(self.peak() or 0), bytes_text(self.peak(4) or 0)
+            told["memory"] = f"about {alone} in one process, {shared} a worker on 4"
+        if found := self.estimates():
+            told["time"] = in_words(found, CPU_COUNT)
+        return told
 
     def explain(self) -> str:
         """Return the plan as text."""
-        rows = "unknown until it runs" if self.rows is None else f"{self.rows:,}"
-        size = "" if self.nbytes is None else f" ({_bytes(self.nbytes)})"
-        lines = [
-            f"sort {self.what} by {self.order}",
-            f"  rows      {rows}{size}",
-            f"  runs      {self.runs:,} sorted where they lie on the {self.backend} backend{self._joined()}",
-            f"  parts     {self.parts:,} of equal size{self._part_rows()}",
-            f"  exchange  {self.exchange}: {self.tasks:,} tasks{self._traffic()}",
-        ]
-        if self.nbytes is not None:
-            alone, shared = _bytes(self.peak()), _bytes(self.peak(4))
-            lines.append(f"  memory    about {alone} in one process, {shared} a worker on 4")
-        lines += [f"  because   {reason}" for reason in self.reasons]
-        return "\n".join(lines)
+        return as_text(self.title, self.facts(), because=self.reasons)
+
+    @property
+    def title(self) -> str:
+        """What is sorted by what."""
+        return f"sort {self.what} by {self.order}"
+
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows."""
+        return as_html(self.title, self.facts(), self.estimates(), CPU_COUNT, because=self.reasons)
 
     def _joined(self) -> str:
         return f", made of {self.blocks:,} blocks" if self.blocks != self.runs else ""
@@ -112,10 +138,25 @@ class Plan:
         return f": {low:,} rows" if low == high else f": {low:,} or {high:,} rows"
 
     def _traffic(self) -> str:
-        return f", at most {_bytes(self.traffic)} between workers" if self.traffic else ""
+        return f", at most {bytes_text(self.traffic)} between workers" if self.traffic else ""
 
     def __str__(self) -> str:
         return self.explain()
+
+
+def as_text(title: str, facts: Mapping[str, str], **more: Iterable[str]) -> str:
+    """Return facts as lines below a title, then each of `more` as a line of its own under its name."""
+    lines = [*facts.items(), *((name, text) for name, texts in more.items() for text in texts)]
+    return "\n".join([title, *(f"  {name:<9} {text}" for name, text in lines)])
+
+
+def as_html(
+    title: str, facts: Mapping[str, str], estimates: Sequence[Estimate], cores: int, **more: Iterable[str]
+) -> str:
+    """Return the same as what a notebook shows, with the estimated phases on a time line."""
+    lines = [*facts.items(), *((name, text) for name, texts in more.items() for text in texts)]
+    drawn = f"<h2>Estimated phases</h2>{drawing(estimates, cores)}" if estimates else ""
+    return fragment(heading(title[:1].upper() + title[1:]), definitions(lines), drawn)
 
 
 def make_plan(
@@ -210,12 +251,3 @@ def choose_exchange(
     if runs * parts < threshold:
         return "graph", f"{runs} x {parts} slices are few (below {threshold}), so plain tasks are as fast"
     return "pull", f"{runs} x {parts} slices on a cluster: parts pull from run stores in {2 * runs + 1 + parts} tasks"
-
-
-def _bytes(n: float | None) -> str:
-    size = float(n or 0)
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if size < 1024:
-            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
-        size /= 1024
-    return f"{size:.1f} TiB"

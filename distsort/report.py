@@ -232,7 +232,7 @@ def bytes_text(size: float) -> str:
     """
     if size < 1024:
         return f"{size:.0f} B"
-    for unit in ("kiB", "MiB", "GiB"):
+    for unit in ("KiB", "MiB", "GiB"):
         size /= 1024
         if size < 1024:
             return f"{size:.1f} {unit}"

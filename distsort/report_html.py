@@ -19,7 +19,10 @@ STYLE = """
 .distsort dl { display: grid; grid-template-columns: repeat(auto-fit, minmax(8.5rem, 1fr)); gap: .8rem;
   margin: .8rem 0 }
 .distsort dt { font-size: .85rem } .distsort dd { margin: 0; font-size: 1.1rem }
-.distsort .scroll { overflow-x: auto } .distsort table { border-collapse: collapse; width: 100%; margin: .5rem 0 }
+.distsort dl.lines { grid-template-columns: fit-content(30%) 1fr; gap: .15rem .8rem }
+.distsort dl.lines dt, .distsort dl.lines dd { font-size: inherit; overflow-wrap: anywhere }
+.distsort .scroll { overflow-x: auto }
+.distsort table { border-collapse: collapse; width: 100%; margin: .5rem 0 }
 .distsort th, .distsort td { text-align: right; padding: .25rem .5rem; white-space: nowrap }
 .distsort td { border-top: 1px solid color-mix(in srgb, currentColor 18%, transparent) }
 .distsort th:first-child, .distsort td:first-child { text-align: left; padding-left: 0 }
@@ -73,6 +76,18 @@ def facts(values: Mapping[str, str]) -> str:
     """
     cells = (f"<div><dt>{escape(name)}</dt><dd>{escape(value)}</dd></div>" for name, value in values.items() if value)
     return f"<dl>{''.join(cells)}</dl>"
+
+
+def definitions(values: Iterable[tuple[str, str]]) -> str:
+    """Return names and texts, one below the other; the texts may be long.
+
+    Examples
+    --------
+    >>> definitions([("runs", "4 & more")])
+    '<dl class="lines"><dt>runs</dt><dd>4 &amp; more</dd></dl>'
+    """
+    lines = "".join(f"<dt>{escape(name)}</dt><dd>{escape(text)}</dd>" for name, text in values)
+    return f'<dl class="lines">{lines}</dl>'
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

@@ -1,6 +1,6 @@
 """How a sort in one process fits the memory that it was given.
 
-What one unit needs at its peak is estimated here: the rows three times over (read, sorted or merged, about to
+What one unit needs at its peak is estimated here: the rows some times over (read, sorted or merged, about to
 be written), and for each row what comparing it takes, its key codes and indices.
 """
 
@@ -10,6 +10,7 @@ import os
 from dataclasses import dataclass
 
 from distsort.errors import SortMemoryError
+from distsort.io.records import RecordReader
 from distsort.io.source import Source
 from distsort.memory import resident_bytes
 from distsort.report import bytes_text
@@ -17,6 +18,8 @@ from distsort.report import bytes_text
 # Copies of a unit's rows, and bytes for each of its rows besides, at the peak.
 COPIES = 3.0
 ROW_BYTES = 64
+# The same of records, which move as whole rows.
+RECORD_COPIES = 2.2
 # What libraries allocate once they work, beside the rows.
 LIBRARIES = 48 << 20
 
@@ -41,6 +44,8 @@ class Budget:
         Bytes of one row.
     parts, slabs
         Output files, and slabs in each.
+    copies
+        Of the rows of a unit, at the peak.
     """
 
     memory: int
@@ -51,12 +56,13 @@ class Budget:
     row: float
     parts: int
     slabs: int
+    copies: float = COPIES
 
     @property
     def peak(self) -> int:
         """Bytes that this process will hold at most."""
         at_once = min(self.threads, max(1, -(-self.nbytes // max(self.unit, 1))))
-        return self.base + int(at_once * min(self.unit, self.nbytes) * _factor(self.row))
+        return self.base + int(at_once * min(self.unit, self.nbytes) * _factor(self.row, self.copies))
 
     @property
     def runs(self) -> int:
@@ -101,8 +107,9 @@ def make_budget(source: Source, parts: int, memory: int, threads: int | None = N
         The largest piece does not fit; the message says what would do.
     """
     base = resident_bytes() + LIBRARIES if base is None else base
-    row = _row_bytes(source)
-    factor = _factor(row)
+    row = row_bytes(source)
+    copies = RECORD_COPIES if isinstance(source.reader, RecordReader) else COPIES
+    factor = _factor(row, copies)
     largest = max(source.sizes, default=0)
     count = threads or os.cpu_count() or 1
     while count > 1 and (memory - base) / count / factor < largest:
@@ -116,14 +123,15 @@ def make_budget(source: Source, parts: int, memory: int, threads: int | None = N
             f"{bytes_text(needed)}, or write the input with smaller row groups"
         )
     slabs = max(1, -(-source.nbytes // (parts * unit)))
-    return Budget(memory, base, count, unit, source.nbytes, row, parts, slabs)
+    return Budget(memory, base, count, unit, source.nbytes, row, parts, slabs, copies)
 
 
-def _factor(row: float) -> float:
-    return COPIES + ROW_BYTES / row
+def _factor(row: float, copies: float) -> float:
+    return copies + ROW_BYTES / row
 
 
-def _row_bytes(source: Source) -> float:
+def row_bytes(source: Source) -> float:
+    """Return the mean size of a row in memory, by the types of its columns where the rows are not counted."""
     if source.rows:
         return max(1.0, source.nbytes / source.rows)
     total = 0

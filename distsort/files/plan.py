@@ -6,12 +6,16 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from dask.system import CPU_COUNT
+
 from distsort import config
+from distsort.estimate import Estimate, estimate, total
+from distsort.files.budget import LIBRARIES, Budget, make_budget, row_bytes
 from distsort.files.source import Location, key_name, open_source, order_of_files
 from distsort.files.where import memory_size, parts_of, temporary_directory
 from distsort.io.records import Layout
-from distsort.plan import Plan, make_plan
-from distsort.report import bytes_text
+from distsort.plan import Plan, as_html, as_text, make_plan
+from distsort.report import bytes_text, seconds_text
 
 
 @dataclass(frozen=True)
@@ -28,8 +32,18 @@ class FilePlan:
         Bytes of the largest piece in memory.
     place
         Where it runs.
+    processes, cores
+        How many processes sort there, and on how many cores together.
+    peak
+        Bytes that each process needs at its peak; beside what it holds before, where there is no budget.
+    traffic
+        Bytes that cross between processes at most.
+    estimates
+        How long each phase will take.
     budget
-        How it fits `memory`, in words; None where none was given.
+        How it fits the memory that was given; None where none was.
+    folder
+        Where runs spill.
     notes
         What a scan has to say.
     """
@@ -40,24 +54,68 @@ class FilePlan:
     pieces: int
     largest: int
     place: str
-    budget: str | None
+    processes: int
+    cores: int
+    peak: int
+    traffic: int
+    estimates: tuple[Estimate, ...]
+    budget: Budget | None
+    folder: str
     notes: tuple[str, ...]
 
+    @property
+    def seconds(self) -> float | None:
+        """How long the sort will take (s), without what it takes to start a cluster; None where rates are unknown."""
+        return total(self.estimates, self.cores) if self.estimates else None
+
+    def facts(self) -> dict[str, str]:
+        """Return what there is to say, by name."""
+        size = bytes_text(self.plan.nbytes or 0)
+        files = "1 file" if self.files == 1 else f"{self.files:,} files"
+        told = {
+            "input": f"{files}, {bytes_text(self.stored)} stored, about {size} in memory, in "
+            f"{self.pieces:,} {'piece' if self.pieces == 1 else 'pieces'} of at most {bytes_text(self.largest)}",
+            "place": self.place,
+        }
+        if self.budget is None:
+            told.update(self.plan.facts())
+            told["exchange"] = f"{self.plan.exchange}: {self.plan.tasks:,} tasks"
+            each = "the process" if self.processes == 1 else f"each of {self.processes} processes"
+            told["memory"] = f"about {bytes_text(self.peak)} in {each}, beside what it holds at the start"
+        else:
+            for line in self.budget.explain().splitlines():
+                name, text = line.split(maxsplit=1)
+                told[name] = text
+            told["folder"] = self.folder
+        told["traffic"] = f"at most {bytes_text(self.traffic)} between processes" if self.traffic else "none"
+        if self.estimates:
+            cores = "1 core" if self.cores == 1 else f"{self.cores} cores"
+            told["time"] = f"about {seconds_text(total(self.estimates, self.cores))} on {cores}, once it has started"
+        return told
+
     def explain(self) -> str:
-        """Return the plan as text."""
-        lines = [
-            self.plan.explain() if self.budget is None else self.plan.explain().splitlines()[0],
-            f"  input     {self.files:,} files, {bytes_text(self.stored)} stored, about "
-            f"{bytes_text(self.plan.nbytes or 0)} in memory, in {self.pieces:,} pieces of at most "
-            f"{bytes_text(self.largest)}",
-            f"  place     {self.place}",
+        """Return the plan as text, and what its times rest on."""
+        because = () if self.budget else self.plan.reasons
+        phases = [
+            f"{each.phase:<8} {seconds_text(each.seconds(self.cores)):>7}  where a core does {each.rate}"
+            for each in self.estimates
         ]
-        lines += [] if self.budget is None else [self.budget]
-        return "\n".join([*lines, *(f"  note      {note}" for note in self.notes)])
+        return as_text(self.plan.title, self.facts(), phase=phases, because=because, note=self.notes)
+
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows."""
+        because = () if self.budget else self.plan.reasons
+        return as_html(self.plan.title, self.facts(), self.estimates, self.cores, because=because, note=self.notes)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return everything as plain values."""
-        return {**asdict(self), "tasks": self.plan.tasks, "traffic": self.plan.traffic, "peak": self.plan.peak()}
+        """Return everything as plain values; a phase has its seconds on all cores."""
+        phases = [{**asdict(each), "seconds": each.seconds(self.cores)} for each in self.estimates]
+        budget = None if self.budget is None else {**asdict(self.budget), "runs": self.budget.runs}
+        more = {"tasks": self.plan.tasks, "seconds": self.seconds, "estimates": phases, "budget": budget}
+        return {**asdict(self), **more}
+
+    def __str__(self) -> str:
+        return self.explain()
 
 
 def plan_files(
@@ -94,14 +152,9 @@ def plan_files(
         part_size=None if limit is None else limit // 32,
     )
     parts = parts_of(source, npartitions)
-    budget = None
-    threads = limit is not None or source.nbytes <= config.get_bytes("files.in-process")
-    if limit is not None:
-        from distsort.files.budget import make_budget
-
-        budget = (
-            f"{make_budget(source, parts, limit).explain()}\n  folder    {temporary_directory() or 'of the system'}"
-        )
+    budget = None if limit is None else make_budget(source, parts, limit)
+    threads = budget is not None or source.nbytes <= config.get_bytes("files.in-process")
+    sorter = backend or config.get("backend") or "numpy"
     plan = make_plan(
         what="rows",
         order=order,
@@ -109,20 +162,38 @@ def plan_files(
         parts=parts,
         rows=source.rows,
         nbytes=source.nbytes,
-        backend=backend or config.get("backend") or "numpy",
+        backend=sorter,
         exchange=exchange or config.get("exchange"),
         on_cluster=not threads,
         threshold=int(config.get("pull.threshold")),
         slices=int(config.get("graph.slices")),
     )
-    place = "threads of one process" if threads else "a cluster of this machine, unless another one is named"
+    processes = 1 if threads else max(1, min(CPU_COUNT, len(source.pieces)))
+    traffic = 0 if threads or plan.exchange == "none" else source.nbytes
+    estimates = estimate(
+        rows=source.rows if source.rows is not None else int(source.nbytes / row_bytes(source)),
+        nbytes=source.nbytes,
+        runs=plan.runs if budget is None else budget.runs,
+        parts=plan.parts,
+        # Of the rows that a process sorts, those of its own parts stay.
+        crossing=traffic - traffic // processes,
+        spilled=0 if budget is None else source.nbytes,
+        source=source.format,
+        target="parquet" if source.format == "csv" else source.format,
+    )
     return FilePlan(
         plan,
         source.files,
         source.stored,
         len(source.pieces),
         max(source.sizes),
-        place,
+        "this process" if threads else "a cluster of this machine, unless another one is named",
+        processes,
+        CPU_COUNT if budget is None else budget.threads,
+        (plan.peak(processes) or 0) + LIBRARIES if budget is None else budget.peak,
+        traffic,
+        estimates if sorter == "numpy" else (),
         budget,
+        temporary_directory() or "of the system",
         source.notes,
     )

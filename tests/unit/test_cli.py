@@ -136,12 +136,23 @@ def test_plan_reads_no_rows(run, numbers, tmp_path, monkeypatch):
     status, out, _ = run("plan", numbers, "-k", "k:desc")
     assert status == 0
     assert "sort rows by k desc nulls last" in out
-    assert "1 files" in out
-    assert "threads of one process" in out
+    assert "  input     1 file, " in out
+    assert "  place     this process\n" in out
+    assert "  traffic   none\n" in out
+    assert "where a core does 400.0 MiB/s of parquet\n" in out
     out = run("plan", numbers, "-k", "k", "-S", "2G")[1]
     assert "2.0 GiB given" in out
     facts = json.loads(run("plan", numbers, "-k", "k", "--json")[1])
     assert facts["plan"]["rows"] == 4
+    assert [each["phase"] for each in facts["estimates"]] == ["read", "sort", "merge", "write"]
+    assert facts["seconds"] == pytest.approx(sum(each["seconds"] for each in facts["estimates"]))
+    spilling = json.loads(run("plan", numbers, "-k", "k", "-S", "2G", "--json")[1])
+    assert [each["phase"] for each in spilling["estimates"]] == ["read", "sort", "spill", "merge", "write"]
+    assert spilling["budget"]["memory"] == 2 << 30
+    assert spilling["peak"] < 2 << 30
+    cluster = json.loads(run("plan", numbers, "-k", "k", "--conf", "files.in-process=1 B", "--json")[1])
+    assert cluster["traffic"] == cluster["plan"]["nbytes"]
+    assert cluster["processes"] >= 1
     assert run("plan", numbers, "-k", "k", "-S", "1M")[0] == 2
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
+import dask
 import pytest
 
 from distsort.errors import OptionError
@@ -86,3 +87,37 @@ def test_rows_on_the_gpus_of_a_cluster_are_always_pulled():
     assert made.tasks == 2 + 1 + 2
     assert plan(2, 2, backend="cupy").exchange == "graph"
     assert plan(2, 2, backend="cupy", on_cluster=True, exchange="graph").exchange == "graph"
+
+
+def test_time_is_estimated_where_sizes_are_known():
+    made = plan(4, 4, rows=12_000_000, nbytes=12_000_000 * 8)
+    with dask.config.set({"distsort.rates.rows": 12_000_000, "distsort.rates.memory": "96 MB"}):
+        assert [(each.phase, each.busy) for each in made.estimates()] == [("sort", 2), ("merge", 2)]
+        assert "  time      about " in made.explain()
+        pulled = plan(4, 4, rows=12_000_000, nbytes=96_000_000, on_cluster=True, exchange="pull")
+        assert [each.phase for each in pulled.estimates()] == ["sort", "exchange", "merge"]
+        alone = plan(1, 1, rows=12_000_000, nbytes=96_000_000)
+        assert [each.phase for each in alone.estimates()] == ["sort"]
+    for unknown in (plan(4, 4), plan(4, 4, rows=5, nbytes=40, backend="cupy")):
+        assert unknown.estimates() == ()
+        assert "  time " not in unknown.explain()
+
+
+def test_memory_counts_whole_runs():
+    made = plan(3, 3, rows=300, nbytes=2400)
+    # Of three runs and three parts one of two workers holds two each.
+    assert made.peak(2) == 2400 * 2 / 3 + 2400 * 2 / 3 + 2400
+    assert made.peak(3) == made.peak(9) == 800 + 800 + 2400
+
+
+def test_notebooks_show_the_plan_escaped():
+    order = make_order(["<b>k</b>"], True, "last")
+    made = make_plan(what="rows", order=order, blocks=2, parts=2, rows=1000, nbytes=8000)
+    text = made._repr_html_()
+    assert "<b>k</b>" not in text
+    assert "Sort rows by &lt;b&gt;k&lt;/b&gt; asc nulls last" in text
+    for words in ("1,000 (7.8 KiB)", "no distributed client is connected", "Estimated phases", "<dt>exchange</dt>"):
+        assert words in text
+    assert "<script" not in text
+    assert "http" not in text
+    assert "Estimated phases" not in plan(4, 4)._repr_html_()

@@ -29,7 +29,7 @@ def test_summary_says_what_was_done_and_where():
     assert lines[2].split() == ["phase", "seconds", "busy", "tasks", "rows", "bytes", "rows/s"]
     assert lines[3].split() == ["read", "500", "ms", "900", "ms", "2", "7", "56", "B", "14"]
     assert lines[4].split() == ["cuts", "0", "ms", "0", "ms", "1"]
-    assert "input    1 file, 2.0 kiB stored, 56 B in memory" in text
+    assert "input    1 file, 2.0 KiB stored, 56 B in memory" in text
     assert "output   /data/out" in text
     assert "2 parts, 220 B stored, 3 to 4 rows each (largest / mean 1.1429)" in text
     assert "checked  order, row count and checksum 00ff" in text
@@ -92,7 +92,7 @@ def test_units():
     assert [bytes_text(n) for n in (0, 1023, 1024, 3 * 2**30, 2**42)] == [
         "0 B",
         "1023 B",
-        "1.0 kiB",
+        "1.0 KiB",
         "3.0 GiB",
         "4.0 TiB",
     ]

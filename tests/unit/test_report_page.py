@@ -100,7 +100,7 @@ def test_memory_is_drawn_beside_what_the_plan_said():
     assert "The dashed line is what the plan said: 20.0 MiB." in words
     assert "The 32 fullest of 40 are drawn." in words
     assert words.index("tcp://w39") < words.index("tcp://w0")
-    assert "39.0 kiB" in words
+    assert "39.0 KiB" in words
     assert "plan said" not in memory(workers, None)
     assert "No process could be asked" in memory([], 7)
 
