@@ -161,7 +161,7 @@ def drawing(estimates: Sequence[Estimate], cores: int) -> str:
         now += each.seconds(cores)
     ticks = [(place, seconds_text(place) if place else "0") for place in round_steps(now)]
     rows = [(each.phase, seconds_text(each.seconds(cores)), seconds_text(each.busy), each.rate) for each in estimates]
-    head = ("phase", f"on {cores} cores", "on one core", "a core does")
+    head = ("phase", "in all", "on one core", "a core does")
     return tracks("Estimated phases", bars, now, ticks=ticks) + table(head, rows)
 
 

@@ -1,24 +1,21 @@
-"""Which phase a job is in: counted from task keys, shown as one bar per phase on a terminal, quiet in pipes.
+"""Which phase a job is in: counted from task keys.
 
 A key's name tells its phase (``sort-run-...`` belongs to "sort"). Dask joins reading and sorting into one task, whose
-name begins with ``sort-sort``: it counts as sorting. In-process schedulers report
-each task through a Dask callback. A cluster is asked every `distsort.progress.interval` for its task groups: that
-reads counts per group, whatever the number of tasks, and changes nothing there.
+name begins with ``sort-sort``: it counts as sorting. Who does the counting, and where it is shown, stands in
+`progress_watch`.
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from dask.callbacks import Callback
-
-from distsort import config
-from distsort.report import Phase
+from distsort.report import Phase, seconds_text
+from distsort.report_html import fragment, heading, tracks
 
 # Names of tasks, each with its phase; phases in the order in which they end.
 PHASES: dict[str, str] = {
@@ -64,6 +61,15 @@ class Count:
     stop: float = 0.0
     busy: float = 0.0
 
+    def add(self, done: int, total: int, start: float, stop: float, busy: float) -> None:
+        """Add a group of tasks (see `group_counts`)."""
+        self.done += done
+        self.total += total
+        self.busy += busy
+        if stop > 0:
+            self.start = start if self.start is None else min(self.start, start)
+            self.stop = max(self.stop, stop)
+
 
 @dataclass
 class Progress:
@@ -75,10 +81,13 @@ class Progress:
         time.time() at the start of the job.
     counts
         A `Count` for each phase that has tasks.
+    notes
+        What else there is to say of a phase.
     """
 
     began: float = field(default_factory=time.time)
     counts: dict[str, Count] = field(default_factory=dict)
+    notes: dict[str, str] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
     def phases(self, **known: tuple[int, int]) -> tuple[Phase, ...]:
@@ -131,94 +140,20 @@ class Progress:
             count.stop = max(count.stop, stop)
             count.busy += stop - start
 
-    def replace(self, counts: dict[str, Count]) -> None:
-        """Take the counts that a cluster gave."""
+    def replace(self, counts: dict[str, Count], **notes: str) -> None:
+        """Take the counts that a cluster gave, and what it says of phases."""
         with self._lock:
             self.counts.update(counts)
+            self.notes.update(notes)
 
-
-class LocalWatch(Callback):
-    """Counts the tasks of Dask's in-process schedulers."""
-
-    def __init__(self, progress: Progress) -> None:
-        super().__init__()
-        self.progress = progress
-        self._started: dict[Any, float] = {}
-
-    def _start_state(self, dsk: Any, state: Any) -> None:
-        totals: dict[str, int] = {}
-        for key in (*state["ready"], *state["waiting"]):
-            phase = phase_of(key)
-            if phase is not None:
-                totals[phase] = totals.get(phase, 0) + 1
-        self.progress.expect(totals)
-
-    def _pretask(self, key: Any, dsk: Any, state: Any) -> None:
-        self._started[key] = time.time()
-
-    def _posttask(self, key: Any, result: Any, dsk: Any, state: Any, worker_id: Any) -> None:
-        phase = phase_of(key)
-        now = time.time()
-        start = self._started.pop(key, now)
-        if phase is not None:
-            self.progress.ran(phase, start, now)
-
-
-class ClusterWatch:
-    """Asks a cluster for its task groups, now and then, in a thread of its own.
-
-    Groups that were there before the watch began belong to other jobs and are left out.
-    """
-
-    def __init__(self, progress: Progress, client: Any) -> None:
-        self.progress = progress
-        self.client = client
-        self._before: set[str] = set()
-        self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="distsort-progress", daemon=True)
-
-    def __enter__(self) -> ClusterWatch:
-        self._before = set(self._ask())
-        self._thread.start()
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self._ended.set()
-        self._thread.join()
-
-    def look(self) -> None:
-        """Take the counts of this moment."""
-        counts: dict[str, Count] = {}
-        for name, (done, total, start, stop, busy) in self._ask().items():
-            phase = phase_of(name)
-            if name in self._before or phase is None:
-                continue
-            count = counts.setdefault(phase, Count())
-            count.done += done
-            count.total += total
-            count.busy += busy
-            if stop > 0:
-                count.start = start if count.start is None else min(count.start, start)
-                count.stop = max(count.stop, stop)
-        self.progress.replace(counts)
-
-    def _ask(self) -> dict[str, tuple[int, int, float, float, float]]:
-        answer: dict[str, tuple[int, int, float, float, float]] = self.client.run_on_scheduler(_task_groups)
-        return answer
-
-    def _run(self) -> None:
-        interval = config.get_seconds("progress.interval")
-        while not self._ended.wait(interval):
-            try:
-                self.look()
-            except Exception:
-                # The cluster is closing; whoever computes there gets the error.
-                return
-
-
-def _task_groups(dask_scheduler: Any = None) -> dict[str, tuple[int, int, float, float, float]]:
-    """Return (done, total, start, stop, busy) by group; runs on the scheduler."""
-    return {name: group_counts(group) for name, group in dask_scheduler.task_groups.items()}
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows: how far each phase is."""
+        bars = []
+        for name, (done, total) in self.snapshot().items():
+            note = self.notes.get(name)
+            bars.append((name, 0, done / max(total, 1), f"{done:,} of {total:,}" + (f", {note}" if note else "")))
+        since = seconds_text(time.time() - self.began)
+        return fragment(heading("Sorting", f"for {since}"), tracks("Tasks that are done, by phase", bars, 1.0))
 
 
 def group_counts(group: Any) -> tuple[int, int, float, float, float]:
@@ -230,85 +165,5 @@ def group_counts(group: Any) -> tuple[int, int, float, float, float]:
     return done if ran else 0, sum(states.values()), float(group.start), float(group.stop), float(group.duration)
 
 
-@contextmanager
-def watch(progress: Progress, client: Any = None, show: bool = False) -> Iterator[Callable[[], None]]:
-    """Count, and where wanted show, the tasks that run inside the block.
-
-    Parameters
-    ----------
-    progress
-        Gets the counts.
-    client
-        The distributed client that computes; None for an in-process scheduler.
-    show
-        Draw a bar for each phase on stderr.
-
-    Yields
-    ------
-    callable
-        Brings the counts up to date now; call it while results are still held.
-    """
-    with ExitStack() as stack:
-        refresh: Callable[[], None] = _nothing
-        if client is None:
-            stack.enter_context(LocalWatch(progress))
-        else:
-            refresh = stack.enter_context(ClusterWatch(progress, client)).look
-        if show:
-            stack.enter_context(_bars(progress))
-        yield refresh
-
-
-def on_terminal() -> bool:
-    """Whether stderr is a terminal that can redraw lines."""
-    from rich.console import Console
-
-    console = Console(stderr=True)
-    return bool(console.is_terminal and not console.is_dumb_terminal)
-
-
-@contextmanager
-def _bars(progress: Progress) -> Iterator[None]:
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
-    from rich.progress import Progress as Bars
-
-    console = Console(stderr=True)
-    bars = Bars(
-        TextColumn("{task.description:<9}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        console=console,
-        transient=True,
-    )
-    shown: dict[str, Any] = {}
-    ended = threading.Event()
-
-    def draw() -> None:
-        for name, (done, total) in progress.snapshot().items():
-            if name not in shown:
-                shown[name] = bars.add_task(name, total=total)
-            bars.update(shown[name], completed=done, total=total)
-
-    def run() -> None:
-        while not ended.wait(0.1):
-            draw()
-
-    thread = threading.Thread(target=run, name="distsort-bars", daemon=True)
-    with bars:
-        thread.start()
-        try:
-            yield
-        finally:
-            ended.set()
-            thread.join()
-            draw()
-
-
 def _place(entry: tuple[str, Any]) -> int:
     return ORDER.index(entry[0]) if entry[0] in ORDER else len(ORDER)
-
-
-def _nothing() -> None:
-    pass

@@ -22,7 +22,7 @@ STYLE = """
 .distsort dl.lines { grid-template-columns: fit-content(30%) 1fr; gap: .15rem .8rem }
 .distsort dl.lines dt, .distsort dl.lines dd { font-size: inherit; overflow-wrap: anywhere }
 .distsort .scroll { overflow-x: auto }
-.distsort table { border-collapse: collapse; width: 100%; margin: .5rem 0 }
+.distsort table { font: inherit; color: inherit; border-collapse: collapse; width: 100%; margin: .5rem 0 }
 .distsort th, .distsort td { text-align: right; padding: .25rem .5rem; white-space: nowrap }
 .distsort td { border-top: 1px solid color-mix(in srgb, currentColor 18%, transparent) }
 .distsort th:first-child, .distsort td:first-child { text-align: left; padding-left: 0 }

@@ -67,14 +67,7 @@ def look(scheduler: Any, tag: str, began: float) -> list[dict[str, Any]]:
     """
     counts: dict[str, Count] = {}
     for phase, group in _groups(scheduler, tag):
-        done, total, start, stop, busy = group_counts(group)
-        count = counts.setdefault(phase, Count())
-        count.done += done
-        count.total += total
-        count.busy += busy
-        if stop > 0:
-            count.start = start if count.start is None else min(count.start, start)
-            count.stop = max(count.stop, stop)
+        counts.setdefault(phase, Count()).add(*group_counts(group))
     return [
         {
             "phase": phase,

@@ -85,7 +85,7 @@ def _run(options: dict[str, Any], presorted: bool) -> None:
         from distsort import config
         from distsort.clusters import attached, observed
         from distsort.files import sort_files
-        from distsort.progress import on_terminal
+        from distsort.progress_watch import on_terminal
 
         settings = config.parse_settings(options["conf"])
         if options["temporary_directory"] is not None:

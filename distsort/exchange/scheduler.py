@@ -29,8 +29,11 @@ from typing import Any
 from distributed import Scheduler
 from distributed.diagnostics.plugin import SchedulerPlugin
 
+from distsort import config
 from distsort.exchange.handles import NAME, BarrierTask
 from distsort.exchange.page import add_page
+from distsort.progress import group_counts
+from distsort.progress_watch import TOPIC
 
 PATIENCE = 1.0
 """Seconds to wait for the news that an unreachable worker is dead, before the run is taken for lost."""
@@ -51,7 +54,7 @@ class Sorting:
     """A barrier that is needed: the runs it stands on, and who has complained of them how often.
 
     ``where[run]`` is None from the moment the run is taken for lost until it announces itself again. `lost` counts such
-    runs; `before` holds what the workers had pulled and spilled when the sort began, in bytes.
+    runs; `before` holds what each worker had pulled and spilled when the sort began, in bytes.
     """
 
     where: dict[Any, Attempt | None] = field(default_factory=dict)
@@ -59,7 +62,7 @@ class Sorting:
     spread: bool = False
     began: float = field(default_factory=time)
     lost: int = 0
-    before: dict[str, int] = field(default_factory=dict)
+    before: dict[str, dict[str, int]] = field(default_factory=dict)
 
 
 class PullPlugin(SchedulerPlugin):
@@ -110,6 +113,7 @@ class PullState:
         self.members: set[str] = set()
         self.attempts: dict[Any, Attempt] = {}
         self.sorts: dict[Any, Sorting] = {}
+        self._tell_next = 0.0
         scheduler.handlers.update(distsort_join=self.join, distsort_trouble=self.trouble)
         scheduler.stream_handlers["distsort-run"] = self.announce
         add_page(self)
@@ -136,6 +140,9 @@ class PullState:
 
     def transition(self, key: Any, start: str, finish: str) -> None:
         """Free a run whose key is no longer in memory, and let go of runs whose barrier is no longer needed."""
+        if self.sorts and time() >= self._tell_next:
+            self._tell_next = time() + config.get_seconds("progress.interval")
+            self.tell()
         if key in self.attempts:
             if finish in _OVER:
                 self._free(key)
@@ -257,26 +264,51 @@ class PullState:
     def _sort(self, barrier: Any) -> Sorting:
         """Return what is known of the sort of a barrier, which begins now if nothing is."""
         if barrier.key not in self.sorts:
-            self.sorts[barrier.key] = Sorting(before=self._totals())
+            self.sorts[barrier.key] = Sorting(before=self._reports())
             self._log(barrier.key, "runs")
         return self.sorts[barrier.key]
 
-    def _totals(self) -> dict[str, int]:
-        """Sum what all workers have reported, in bytes."""
-        reports = [w for ws in self.scheduler.workers.values() if (w := ws.metrics.get(NAME))]
-        return {name: sum(r[name] for r in reports) for name in ("pulled", "spilled")}
+    def _reports(self) -> dict[str, dict[str, int]]:
+        """Return what each worker has reported of its store. It comes with heartbeats, so it is a little old."""
+        return {ws.address: w for ws in self.scheduler.workers.values() if (w := ws.metrics.get(NAME))}
+
+    def _moved(self, sort: Sorting, name: str) -> list[int]:
+        """Return what each worker has "pulled" or "spilled" since a sort began, in bytes."""
+        before = {address: report[name] for address, report in sort.before.items()}
+        return [max(now[name] - before.get(address, 0), 0) for address, now in self._reports().items()]
+
+    def _facts(self, barrier: Any, phase: str) -> dict[str, Any]:
+        """Return what is known of a sort by now."""
+        sort = self.sorts[barrier]
+        facts = {"sort": str(barrier), "phase": phase, "seconds": time() - sort.began, "lost": sort.lost}
+        return {**facts, **{name: sum(self._moved(sort, name)) for name in ("pulled", "spilled")}}
 
     def _log(self, barrier: Any, phase: str | None) -> None:
         """Tell subscribers of the topic "distsort" of a new phase, with what is known by then."""
         if phase is None:
             return
-        sort, totals = self.sorts[barrier], self._totals()
-        event = {"sort": str(barrier), "phase": phase, "seconds": time() - sort.began, "lost": sort.lost}
-        # Workers report with their heartbeats, so these are some hundred milliseconds old.
-        event.update({name: max(n - sort.before[name], 0) for name, n in totals.items()})
+        event = self._facts(barrier, phase)
         if phase in ("over", "failed"):
             event["imbalance"] = self._imbalance(barrier)
         self.scheduler.log_event(NAME, event)
+
+    def tell(self) -> None:
+        """Tell those who watch how far every sort is: see `progress_watch.ClusterWatch`.
+
+        Tasks are counted by group, of whatever stands right before and behind the exchange. The imbalance is that of
+        what workers have pulled so far: most / mean.
+        """
+        for barrier, sort in self.sorts.items():
+            ts = self.scheduler.tasks.get(barrier)
+            if ts is None:
+                continue
+            near = [ts, *ts.dependencies, *ts.dependents]
+            around = {task for each in near for task in (each, *each.dependencies, *each.dependents)}
+            groups = {group.name: group_counts(group) for group in {task.group for task in around}}
+            pulled = self._moved(sort, "pulled")
+            imbalance = max(pulled) * len(pulled) / sum(pulled) if any(pulled) else None
+            facts = self._facts(barrier, _phase(ts))
+            self.scheduler.log_event(TOPIC, {**facts, "imbalance": imbalance, "tasks": groups})
 
     def _imbalance(self, barrier: Any) -> float | None:
         """Bytes of finished parts on the fullest worker, divided by the mean over all; None once they are gone."""
@@ -298,21 +330,28 @@ class PullState:
             sorts.append(
                 {
                     "sort": str(barrier),
-                    "phase": {"processing": "cuts", "memory": "parts"}.get(ts.state, "runs"),
+                    "phase": _phase(ts),
                     "runs": len(ts.dependencies),
                     "runs_made": made,
                     "parts": len(ts.dependents),
-                    "parts_made": sum(d.state == "memory" for d in ts.dependents),
+                    # A part that was let go has been used up.
+                    "parts_made": sum(
+                        d.state == "memory" or (d.state == "released" and bool(d.dependents) and not d.waiters)
+                        for d in ts.dependents
+                    ),
                     "seconds": time() - sort.began,
                     "lost": sort.lost,
                 }
             )
-        stores = {ws.address: w for ws in self.scheduler.workers.values() if (w := ws.metrics.get(NAME))}
-        return {"sorts": sorts, "workers": stores}
+        return {"sorts": sorts, "workers": self._reports()}
 
     def _send(self, worker: str, message: dict[str, Any]) -> None:
         if worker in self.members and worker in self.scheduler.stream_comms:
             self.scheduler.worker_send(worker, message)
+
+
+def _phase(barrier: Any) -> str:
+    return {"processing": "cuts", "memory": "parts"}.get(barrier.state, "runs")
 
 
 def _client(barrier: Any) -> str:

@@ -36,7 +36,8 @@ from distsort.io.source import Source
 from distsort.io.storage import Store, resolve
 from distsort.local import Spec
 from distsort.order import Order
-from distsort.progress import Progress, watch
+from distsort.progress import Progress
+from distsort.progress_watch import watch
 from distsort.report import Part, Report, Worker
 from distsort.report_workers import watch_workers
 
@@ -252,7 +253,6 @@ def _on_dask(job: Job, stage: Stage, client: Any, progress: Progress, show: bool
         where_to_run(source, stage.store, client) as (connected, scheduler),
         # Columns travel as they are: Dask must not turn them into its own strings.
         dask.config.set({"dataframe.convert-string": False}),
-        watch(progress, connected, show) as refresh,
     ):
         held = watch_workers(connected)
         frame = dd.from_map(
@@ -273,7 +273,8 @@ def _on_dask(job: Job, stage: Stage, client: Any, progress: Progress, show: bool
             writes.append(make(part, number, above, dask_key_name=(f"sort-write-{token}", number)))
             if job.unique:
                 above = last(part, above, job.order, dask_key_name=(f"sort-last-{token}", number))
-        written = list(dask.compute(*writes)) if connected is None else _gather(connected, writes, refresh)
+        with watch(progress, connected, show, plan.exchange) as refresh:
+            written = list(dask.compute(*writes)) if connected is None else _gather(connected, writes, refresh)
         read_all = read_tallies(stage.store, stage.folder, len(source.pieces))
         workers = held()
         needed = (plan.peak(len(workers)) or 0) + budget.LIBRARIES

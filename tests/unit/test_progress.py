@@ -1,5 +1,9 @@
 from __future__ import annotations
 
+import sys
+import time
+import types
+
 import dask
 import dask.dataframe as dd
 import numpy as np
@@ -7,7 +11,8 @@ import pandas as pd
 import pytest
 
 import distsort
-from distsort.progress import ORDER, PHASES, Count, Progress, phase_of, watch
+from distsort.progress import ORDER, PHASES, Count, Progress, phase_of
+from distsort.progress_watch import TOPIC, ClusterWatch, in_notebook, watch
 
 
 @pytest.fixture
@@ -87,3 +92,123 @@ def test_bars_are_drawn_on_stderr_only_where_wanted(frame, capsys, monkeypatch):
         out, err = capsys.readouterr()
         assert out == ""
         assert ("exchange" in err) == show
+
+
+GROUPS = {
+    "sort-run-0a": (4, 4, 10.0, 12.0, 5.0),
+    "sort-sort-0a": (1, 2, 11.0, 13.0, 1.0),
+    "sort-part-0a": (0, 3, 0.0, 0.0, 0.0),
+    "sum-1": (7, 7, 1.0, 2.0, 3.0),
+}
+
+
+class Client:
+    """A cluster that answers what it is told to, and counts how often it is asked."""
+
+    def __init__(self, *futures):
+        self.futures = dict.fromkeys(futures)
+        self.asked = 0
+        self.topics = {}
+
+    def run_on_scheduler(self, function):
+        self.asked += 1
+        return {"sort-run-old": (1, 1, 1.0, 2.0, 1.0)} if self.asked == 1 else GROUPS | {"sort-run-old": (1,) * 5}
+
+    def subscribe_topic(self, topic, handler):
+        self.topics[topic] = handler
+
+    def unsubscribe_topic(self, topic):
+        del self.topics[topic]
+
+
+def event(**changes):
+    facts = {"tasks": GROUPS, "pulled": 0, "spilled": 0, "lost": 0, "imbalance": None, **changes}
+    return (0.0, facts)
+
+
+def test_nobody_sees_and_nobody_asks():
+    client, progress = Client(), Progress()
+    with dask.config.set({"distsort.progress.interval": "1 ms"}), watch(progress, client, exchange="graph") as refresh:
+        assert client.topics == {}
+        refresh()
+    assert client.asked == 2
+    # Stderr of a test is no terminal: what nobody could see is not drawn, and not asked for.
+    with watch(Progress(), client, show=True, exchange="pull"):
+        assert client.topics == {}
+    assert client.asked == 3
+    assert progress.snapshot() == {"sort": (5, 6), "merge": (0, 3)}
+    assert progress.counts["sort"].start == 10
+    assert (progress.counts["sort"].stop, progress.counts["sort"].busy) == (13, 6)
+
+
+def test_events_are_heard_and_nothing_is_asked():
+    client, progress = Client(("sort-part-0a", 0), "other-1"), Progress()
+    with ClusterWatch(progress, client, "events"):
+        hear = client.topics[TOPIC]
+        hear(event(pulled=3 << 20, spilled=5, lost=2, imbalance=1.25))
+        assert progress.snapshot() == {"sort": (5, 6), "merge": (0, 3)}
+        assert progress.notes == {"sort": "5 B spilled", "merge": "3.0 MiB pulled, imbalance 1.25, 2 runs lost"}
+        hear(event(tasks={"sort-part-of-another": (9, 9, 1.0, 2.0, 3.0)}))
+        assert progress.snapshot() == {"sort": (5, 6), "merge": (0, 3)}
+    assert client.topics == {}
+    assert client.asked == 1
+    hear(event(tasks={"sort-part-0a": (3, 3, 1.0, 2.0, 3.0)}))
+    assert progress.snapshot()["merge"] == (0, 3)
+
+
+def test_a_notebook_shows_a_progress_that_renews_itself(frame, monkeypatch):
+    shown = []
+
+    class Handle:
+        def update(self, what):
+            shown.append(what._repr_html_())
+
+    def display(what, display_id):
+        shown.append(what._repr_html_())
+        return Handle()
+
+    shell = types.SimpleNamespace(kernel=object())
+    modules = {"IPython": types.SimpleNamespace(get_ipython=lambda: shell)}
+    modules["IPython.display"] = types.SimpleNamespace(display=display)
+    assert not in_notebook()
+    for name, module in modules.items():
+        monkeypatch.setitem(sys.modules, name, module)
+    assert in_notebook()
+    with watch(Progress(), show=True), dask.config.set(scheduler="sync"):
+        dask.compute(*distsort.sort_values(frame, "k", exchange="graph").to_delayed())
+    assert "16 of 16" not in shown[0]
+    assert "16 of 16" in shown[-1]
+
+
+def test_progress_in_html_is_escaped_and_to_scale():
+    progress = Progress()
+    progress.replace({"merge": Count(total=4, done=1)}, merge="<b>1 GiB</b>")
+    text = progress._repr_html_()
+    assert "width:25.000%" in text
+    assert "1 of 4, &lt;b&gt;1 GiB&lt;/b&gt;" in text
+    assert "<script" not in text
+
+
+def test_the_pull_exchange_tells_how_far_it_is(frame):
+    from distributed import Client, LocalCluster, wait
+
+    with (
+        dask.config.set({"distsort.progress.interval": "0 ms"}),
+        LocalCluster(n_workers=1, threads_per_worker=2, processes=False, dashboard_address=":0") as cluster,
+        Client(cluster) as client,
+    ):
+        progress, heard = Progress(), []
+        with ClusterWatch(progress, client, "events") as watching:
+            client.subscribe_topic(TOPIC, lambda event: (watching.hear(event), heard.append(event[1])))
+            futures = client.compute(distsort.sort_values(frame, "k", exchange="pull", npartitions=5).to_delayed())
+            wait(futures)
+            told = client.get_events(TOPIC)[-1][1]
+            watchdog = time.monotonic() + 60
+            while told not in heard and time.monotonic() < watchdog:
+                time.sleep(0.01)
+    assert {"runs", "parts"} <= {each["phase"] for each in heard}
+    assert told["lost"] == 0
+    done, total = zip(*(group[:2] for name, group in told["tasks"].items() if "sort-part" in name), strict=True)
+    assert sum(total) == 5
+    assert 0 <= sum(done) <= 5
+    assert progress.snapshot()["merge"][1] == 5
