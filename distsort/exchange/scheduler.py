@@ -248,9 +248,21 @@ class PullState:
         sort.strikes[run, asker] += 1
         if sort.strikes[run, asker] > retries:
             return sort.strikes[run, asker]
-        if reason != "silent":
+        if reason == "silent":
+            self._keep_away(asker, address)
+        else:
             self._undo(barrier, sort, [run], _stimulus("trouble"))
         return 0
+
+    def _keep_away(self, asker: Any, silent: str) -> None:
+        """Let a task that is asked again not go to the worker that does not answer: it looks idle, and would keep it."""
+        ts = self.scheduler.tasks.get(asker)
+        if ts is None:
+            return
+        others = set(ts.worker_restrictions or (ws.address for ws in self.scheduler.running)) - {silent}
+        if others:
+            self.scheduler.set_restrictions({asker: others})
+            ts.loose_restrictions = True
 
     def restart(self) -> None:
         """Forget everything, as the scheduler has forgotten all tasks."""

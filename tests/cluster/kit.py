@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -194,19 +195,49 @@ def assert_clean(client: Client, timeout: float = 10) -> None:
 
 def slow_down(client: Client, task: str, seconds: float) -> None:
     """Make every `distsort.exchange.pull.<task>` of the workers that run now wait before it works."""
+    _wrap(client, task, lambda: time.sleep(seconds))
 
+
+@contextmanager
+def hold(client: Client, task: str, after: int = 0) -> Iterator[Callable[[], bool]]:
+    """Hold `distsort.exchange.pull.<task>` of the workers that run now, so that a phase lasts as long as the block.
+
+    The first `after` calls on each worker pass. On any machine the test comes in time, however slow it is. What is
+    yielded tells whether a call waits.
+    """
+    folder = Path(tempfile.mkdtemp(prefix="gate-"))
+    gate, waits = folder / "open", folder / "waits"
+    passes = [after]
+
+    def wait() -> None:
+        if passes[0]:
+            passes[0] -= 1
+            return
+        waits.touch()
+        end = time.monotonic() + 2 * PATIENCE
+        while not gate.exists() and time.monotonic() < end:
+            time.sleep(0.005)
+
+    _wrap(client, task, wait)
+    try:
+        yield waits.exists
+    finally:
+        gate.touch()
+
+
+def _wrap(client: Client, task: str, wait: Callable[[], None]) -> None:
     def patch() -> None:
         from distsort.exchange import pull
 
         plain = getattr(pull, task)
         plain = getattr(plain, "plain", plain)
 
-        def slow(*args: Any, **kwargs: Any) -> Any:
-            time.sleep(seconds)
+        def late(*args: Any, **kwargs: Any) -> Any:
+            wait()
             return plain(*args, **kwargs)
 
-        slow.plain = plain  # type: ignore[attr-defined]
-        setattr(pull, task, slow)
+        late.plain = plain  # type: ignore[attr-defined]
+        setattr(pull, task, late)
 
     client.run(patch)
 

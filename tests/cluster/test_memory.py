@@ -55,14 +55,11 @@ def test_four_times_the_memory_of_the_stores():
 @pytest.mark.slow
 def test_the_store_reports_through_the_metrics_of_its_worker(pair):
     lazy, source = kit.array(4, 50_000)
-    kit.slow_down(pair, "make_part", 1.2)
-    try:
+    workers = kit.scheduler_of(pair).workers.values()
+    with kit.hold(pair, "make_part"):
         result = kit.start(kit.sort(lazy))
-        workers = kit.scheduler_of(pair).workers.values()
         kit.until(lambda: sum(ws.metrics.get("distsort", {}).get("memory", 0) for ws in workers) == source.nbytes)
-        kit.finish(result)
-    finally:
-        kit.slow_down(pair, "make_part", 0)
+    kit.finish(result)
     del result
     kit.assert_clean(pair)
 
@@ -79,9 +76,9 @@ def spilled_to(directory):
 
         client.run(press)
         lazy, source = kit.array(4, 50_000)
-        kit.slow_down(client, "make_part", 0.3)
-        result = kit.start(kit.sort(lazy))
-        kit.until(lambda: seen.update(p.parent.name for p in directory.glob("*/*")) or len(seen) == 2)
+        with kit.hold(client, "make_part"):
+            result = kit.start(kit.sort(lazy))
+            kit.until(lambda: seen.update(p.parent.name for p in directory.glob("*/*")) or len(seen) == 2)
         assert (kit.finish(result) == np.sort(source)).all()
         del result
         kit.assert_clean(client)

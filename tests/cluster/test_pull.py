@@ -195,18 +195,17 @@ def test_an_input_that_fails_leaves_nothing(pair):
 @pytest.mark.parametrize("phase", ["runs", "cuts", "parts"])
 def test_a_cancelled_sort_leaves_nothing(phase):
     with kit.cluster(2) as client:
-        lazy, source = kit.array(6, 2000, pause=0.1 if phase == "runs" else 0)
-        if phase != "runs":
-            kit.slow_down(client, {"cuts": "find_cuts", "parts": "make_part"}[phase], 0.5)
-        result = kit.start(kit.sort(lazy))
-        state = {"runs": ("waiting",), "cuts": ("processing",), "parts": ("memory",)}[phase]
-        kit.until(lambda: (ts := kit.barrier_of(client)) is not None and ts.state in state)
-        if phase == "runs":
-            kit.until(lambda: kit.scheduler_of(client).extensions.get("distsort") is not None)
-        client.cancel(result)
-        del result
+        lazy, source = kit.array(6, 2000)
+        with kit.hold(client, {"runs": "make_run", "cuts": "find_cuts", "parts": "make_part"}[phase]):
+            result = kit.start(kit.sort(lazy))
+            state = {"runs": "waiting", "cuts": "processing", "parts": "memory"}[phase]
+            kit.until(lambda: (ts := kit.barrier_of(client)) is not None and ts.state == state)
+            if phase == "runs":
+                kit.until(lambda: kit.scheduler_of(client).extensions.get("distsort") is not None)
+            client.cancel(result)
+            del result
         kit.assert_clean(client)
-        kit.until(lambda: not kit.scheduler_of(client).tasks, 10)
+        kit.until(lambda: not kit.scheduler_of(client).tasks, 30)
         assert (kit.finish(kit.start(kit.sort(lazy))) == np.sort(source)).all()
         kit.assert_clean(client)
 

@@ -10,11 +10,12 @@ import subprocess
 import sys
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 
 import pytest
 
 from distsort.errors import ServiceError
-from tests.cluster.kit import slow_down
+from tests.cluster.kit import hold, slow_down
 from tests.cluster.service import PATIENCE, Cluster, free_ports, until, write_input
 from tests.deploy.browser import browser
 
@@ -44,19 +45,21 @@ def get(cluster, path):
         return answer.read().decode()
 
 
-def start_slow(cluster, id, seconds=0.4):
-    """Start a job whose parts take their time, and wait until some of them, but not all, are there."""
-    with cluster.connect() as client:
-        slow_down(client, "make_part", seconds)
-    cluster.submit(id)
+@contextmanager
+def held(cluster, id):
+    """Start a job, hold it where some of its parts are there, but not all, and let it go at the end."""
+    with cluster.connect() as client, hold(client, "make_part", after=1):
+        cluster.submit(id)
+        until(lambda: merging(cluster, id), f"{id} moves rows")
+        yield
 
-    def in_exchange():
-        job = cluster.sort.status(id)
-        assert job["state"] in ("PENDING", "RUNNING"), job
-        merged = [phase for phase in job["progress"] if phase["phase"] == "merge"]
-        return job["state"] == "RUNNING" and merged and 0 < merged[0]["done"] < merged[0]["total"]
 
-    until(in_exchange, f"{id} moves rows")
+def merging(cluster, id):
+    """Whether a job has made some of its parts, but not all."""
+    job = cluster.sort.status(id)
+    assert job["state"] in ("PENDING", "RUNNING"), job
+    merged = [phase for phase in job["progress"] if phase["phase"] == "merge"]
+    return job["state"] == "RUNNING" and merged and 0 < merged[0]["done"] < merged[0]["total"]
 
 
 def test_submit_by_command_and_watch(cluster, rows):
@@ -139,8 +142,8 @@ def test_events_spans_and_the_performance_report(cluster, rows):
 
 
 def test_stop_in_mid_exchange(cluster):
-    start_slow(cluster, "stopped")
-    stopped = cluster.cli("stop", "stopped")
+    with held(cluster, "stopped"):
+        stopped = cluster.cli("stop", "stopped")
     assert (stopped.returncode, stopped.stdout) == (0, "stopped STOPPED\n"), stopped.stderr
     job = cluster.sort.status("stopped")
     assert (job["reason"], job["phase"]) == ("stopped by a user", "merge")
@@ -155,8 +158,8 @@ def test_stop_in_mid_exchange(cluster):
 
 
 def test_a_killed_worker(cluster, rows):
-    start_slow(cluster, "killed")
-    cluster.end(cluster.workers.pop(), signal.SIGKILL)
+    with held(cluster, "killed"):
+        cluster.end(cluster.workers.pop(), signal.SIGKILL)
     job = cluster.sort.wait("killed", PATIENCE)
     assert (job["state"], job["attempt"]) == ("SUCCEEDED", 1), job
     cluster.check("killed", rows)
@@ -165,11 +168,9 @@ def test_a_killed_worker(cluster, rows):
 
 
 def test_a_killed_job_process(cluster, rows):
-    start_slow(cluster, "shot", 0.2)
-    found = subprocess.run(
-        ["pgrep", "-P", str(cluster.scheduler.pid), "-f", "distsort.service.runner"], capture_output=True, text=True
-    )
-    subprocess.run(["kill", "-KILL", found.stdout.strip()], check=True)
+    with held(cluster, "shot"):
+        runner = ["-P", str(cluster.scheduler.pid), "-f", "distsort.service.runner"]
+        subprocess.run(["pkill", "-KILL", *runner], check=True)
     job = cluster.sort.wait("shot", PATIENCE)
     assert (job["state"], job["attempt"]) == ("SUCCEEDED", 2), job
     cluster.check("shot", rows)
@@ -185,12 +186,14 @@ def test_the_page_in_a_browser(cluster, tmp_path):
     with browser() as page:
         page.size(1100, 900)
         page.open(f"{cluster.url}/distsort/")
-        start_slow(cluster, "watched", 0.5)
+        with cluster.connect() as client:
+            slow_down(client, "make_part", 1)
+        cluster.submit("watched")
         where = "(document.querySelector('details:has(.RUNNING) .where') || {}).textContent"
-        merging = rf"/^(merge|write) \d of 8/.test({where})"
-        page.until(merging)
+        moving = rf"/^(merge|write) \d of 8/.test({where})"
+        page.until(moving)
         first = page.eval(where)
-        page.until(f"{where} !== {json.dumps(first)} && {merging}")
+        page.until(f"{where} !== {json.dumps(first)} && {moving}")
         assert page.eval("document.querySelector('details:has(.RUNNING)').open"), "what runs is unfolded"
         bars = page.eval("document.querySelectorAll('details:has(.RUNNING) svg rect:not(.track)').length")
         assert bars >= 3
@@ -216,14 +219,14 @@ def test_the_page_in_a_browser(cluster, tmp_path):
 
 
 def test_a_scheduler_that_is_killed_with_200_jobs_in_its_queue(cluster, rows):
-    start_slow(cluster, "lost", 2.5)
-    with ThreadPoolExecutor(4) as pool:
-        list(pool.map(lambda i: cluster.submit(f"queued-{i:03d}"), range(200)))
-    assert cluster.sort.status("queued-199")["ahead"] == 199
-    cluster.end(cluster.scheduler, signal.SIGKILL)
-    for worker in cluster.workers:
-        worker.kill()
-        worker.wait(PATIENCE)
+    with held(cluster, "lost"):
+        with ThreadPoolExecutor(4) as pool:
+            list(pool.map(lambda i: cluster.submit(f"queued-{i:03d}"), range(200)))
+        assert cluster.sort.status("queued-199")["ahead"] == 199
+        cluster.end(cluster.scheduler, signal.SIGKILL)
+        for worker in cluster.workers:
+            worker.kill()
+            worker.wait(PATIENCE)
     cluster.start()
     job = cluster.sort.status("lost")
     assert (job["state"], job["reason"]) == (
@@ -244,8 +247,8 @@ def test_a_scheduler_that_is_killed_with_200_jobs_in_its_queue(cluster, rows):
 
 
 def test_a_scheduler_that_is_shut_down(cluster):
-    start_slow(cluster, "down")
-    assert cluster.end(cluster.scheduler) == 0
+    with held(cluster, "down"):
+        assert cluster.end(cluster.scheduler) == 0
     record = json.loads((cluster.home / "jobs" / "down" / "job.json").read_text())
     assert record["state"] == "FAILED"
     assert record["reason"] == "lost: the scheduler was shut down while the job ran; submit it again"
