@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 
 import dask
@@ -219,17 +218,21 @@ def test_without_a_cluster_the_handles_carry_the_runs(scheduler):
 
 
 def test_three_hundred_runs_to_three_hundred_parts():
-    """1,500 tasks and five seconds on two idle cores; the limit grows with what else this machine does."""
+    """1,500 tasks, and at most twice what two idle cores do in five seconds: CPU seconds hardly grow with other load."""
     with kit.cluster(4) as client:
+
+        def spent() -> float:
+            return time.process_time() + sum(client.run(time.process_time).values())
+
         lazy, source = kit.array(300, 1000)
         kit.sort(kit.array(8, 10)[0]).compute()  # everything is installed and imported now
         result = kit.sort(lazy, npartitions=300)
-        begun = time.monotonic()
+        begun = spent()
         result = result.persist()
         kit.wait(result, timeout=kit.PATIENCE)
-        took = time.monotonic() - begun
+        took = spent() - begun
+        assert took < 2 * 10
         assert len(kit.scheduler_of(client).tasks) <= 1500
-        assert took < 5 * max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
         assert (result.compute() == np.sort(source)).all()
         del result
         kit.assert_clean(client)
