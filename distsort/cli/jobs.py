@@ -17,6 +17,7 @@ from distsort.cli import Trouble, trouble
 from distsort.cli.files import split_columns
 from distsort.cli.options import input_arguments, input_options
 from distsort.service.client import SortClient
+from distsort.service.view import SortJob
 
 _OVER = ("SUCCEEDED", "FAILED", "STOPPED")
 _COLOURS = {"SUCCEEDED": "green", "FAILED": "red", "STOPPED": "yellow", "RUNNING": "cyan"}
@@ -113,7 +114,7 @@ def status(id: str, url: str | None, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(job, indent=1))
         return
-    click.echo(f"{job['id']}  {click.style(job['state'], fg=_COLOURS.get(job['state']))}  {_where(job)}")
+    click.echo(f"{job['id']}  {click.style(job['state'], fg=_COLOURS.get(job['state']))}  {job.where}")
     for phase in job["progress"]:
         click.echo(
             f"  {phase['phase']:<9} {phase['done']:>6,} of {phase['total']:>6,} tasks {phase['seconds']:>9.1f} s"
@@ -142,7 +143,7 @@ def list_jobs(state: str | None, limit: int, url: str | None, as_json: bool) -> 
     for job in jobs:
         submitted = time.strftime("%F %T", time.localtime(job["submitted"]))
         state_text = click.style(f"{job['state']:<9}", fg=_COLOURS.get(job["state"]))
-        click.echo(f"{job['id']:<{wide}}  {state_text}  {submitted}  {_where(job)}")
+        click.echo(f"{job['id']:<{wide}}  {state_text}  {submitted}  {job.where}")
 
 
 @click.command()
@@ -253,13 +254,13 @@ def serve(
                 click.echo("shutting down", err=True)
 
 
-def _follow(client: SortClient, id: str, quiet: bool) -> dict[str, Any]:
+def _follow(client: SortClient, id: str, quiet: bool) -> SortJob:
     """Show a job's progress until it is over: one line that is redrawn on a terminal, else a line for each change."""
     terminal = sys.stderr.isatty()
     shown = ""
-    job: dict[str, Any] = {}
+    job = SortJob()
     for job in client.watch(id):
-        text = f"{job['id']}  {job['state']}  {_where(job)}"
+        text = f"{job['id']}  {job['state']}  {job.where}"
         change = text if terminal else f"{job['state']} {job['phase']}"
         if not quiet and change != shown and job["state"] not in _OVER:
             click.echo(f"\r\033[K{text}" if terminal else text, nl=not terminal, err=True)
@@ -267,19 +268,6 @@ def _follow(client: SortClient, id: str, quiet: bool) -> dict[str, Any]:
     if terminal and shown:
         click.echo("\r\033[K", nl=False, err=True)
     return job
-
-
-def _where(job: dict[str, Any]) -> str:
-    """Say in few words how far a job is."""
-    if job["state"] == "PENDING":
-        return f"{job['ahead']} ahead of it"
-    if job["state"] == "RUNNING":
-        again = f"attempt {job['attempt']}, " if job["attempt"] > 1 else ""
-        done = {phase["phase"]: f" {phase['done']:,}/{phase['total']:,}" for phase in job["progress"]}
-        return f"{again}{job['phase']}{done.get(job['phase'], '')}, {job['seconds']:.0f} s"
-    if job["state"] == "SUCCEEDED":
-        return f"{job['result']['rows']:,} rows in {job['result']['seconds']:.1f} s"
-    return str(job["reason"])
 
 
 def _result(job: dict[str, Any]) -> str:

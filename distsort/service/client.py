@@ -12,6 +12,7 @@ from typing import Any
 from urllib.parse import quote, urlencode
 
 from distsort.errors import ServiceError
+from distsort.service.view import SortJob, SortJobs
 
 _OVER = ("SUCCEEDED", "FAILED", "STOPPED")
 
@@ -19,7 +20,7 @@ _OVER = ("SUCCEEDED", "FAILED", "STOPPED")
 class SortClient:
     """Submits sort jobs to a service and asks about them.
 
-    Jobs are plain dictionaries, as `openapi.yaml` describes them.
+    Jobs are plain dictionaries, as `openapi.yaml` describes them; a notebook shows them drawn.
 
     Parameters
     ----------
@@ -65,7 +66,7 @@ class SortClient:
         submission_id: str | None = None,
         performance_report: bool = False,
         **options: Any,
-    ) -> dict[str, Any]:
+    ) -> SortJob:
         """Queue a sort and return its job.
 
         Parameters
@@ -84,17 +85,16 @@ class SortClient:
         body = {name: list(value) if isinstance(value, tuple) else value for name, value in body.items()}
         if submission_id is not None:
             body["submission_id"] = submission_id
-        return self._ask("POST", "jobs", {name: value for name, value in body.items() if value is not None})
+        return SortJob(self._ask("POST", "jobs", {name: value for name, value in body.items() if value is not None}))
 
-    def status(self, id: str) -> dict[str, Any]:
+    def status(self, id: str) -> SortJob:
         """Return a job."""
-        return self._ask("GET", f"jobs/{quote(id, safe='')}")
+        return SortJob(self._ask("GET", f"jobs/{quote(id, safe='')}"))
 
-    def list(self, state: str | None = None, limit: int = 100) -> list[dict[str, Any]]:
+    def list(self, state: str | None = None, limit: int = 100) -> SortJobs:
         """Return jobs, the last submitted first; of one state, or of all."""
         query = {"limit": limit, **({} if state is None else {"state": state})}
-        jobs: list[dict[str, Any]] = self._ask("GET", f"jobs?{urlencode(query)}")["jobs"]
-        return jobs
+        return SortJobs(map(SortJob, self._ask("GET", f"jobs?{urlencode(query)}")["jobs"]))
 
     def logs(self, id: str, start: int = 0, size: int = 1 << 16) -> dict[str, Any]:
         """Return a piece of a job's log: text, from, next, total (bytes) and done."""
@@ -113,7 +113,7 @@ class SortClient:
             if place >= piece["total"]:
                 time.sleep(interval)
 
-    def watch(self, id: str, interval: float = 0.5) -> Iterator[dict[str, Any]]:
+    def watch(self, id: str, interval: float = 0.5) -> Iterator[SortJob]:
         """Yield a job, time and again, the last time when it is over."""
         while True:
             job = self.status(id)
@@ -122,7 +122,7 @@ class SortClient:
                 return
             time.sleep(interval)
 
-    def wait(self, id: str, timeout: float | None = None) -> dict[str, Any]:
+    def wait(self, id: str, timeout: float | None = None) -> SortJob:
         """Return a job once it is over.
 
         Raises
@@ -138,9 +138,9 @@ class SortClient:
                 raise TimeoutError(f"job {id} is {job['state']} after {timeout} s")
         raise AssertionError("watch ends with a job that is over")
 
-    def stop(self, id: str) -> dict[str, Any]:
+    def stop(self, id: str) -> SortJob:
         """Stop a job and return it; a running one is STOPPED a moment later."""
-        return self._ask("POST", f"jobs/{quote(id, safe='')}/stop")
+        return SortJob(self._ask("POST", f"jobs/{quote(id, safe='')}/stop"))
 
     def delete(self, id: str) -> None:
         """Forget a finished job, its log too; its output stays."""

@@ -18,8 +18,6 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-import dask
-
 from distsort.errors import DistsortError, ExchangeError, ServiceError
 from distsort.service.records import write_json
 from distsort.service.roots import Roots
@@ -45,8 +43,6 @@ def main() -> int:
         datefmt="%FT%T%z",
     )
     logging.getLogger("distributed").setLevel(logging.WARNING)
-    # The scheduler looks at the progress itself: nobody asks this process for it.
-    dask.config.set({"distsort.progress.interval": "1h"})
     signal.signal(signal.SIGTERM, _stop)
     orders = json.loads(_read_line())
     threading.Thread(target=_watch_scheduler, args=(orders["stop_timeout"],), daemon=True).start()
