@@ -218,7 +218,7 @@ def test_without_a_cluster_the_handles_carry_the_runs(scheduler):
 
 
 def test_three_hundred_runs_to_three_hundred_parts():
-    """1,500 tasks, and at most twice what two idle cores do in five seconds: CPU seconds hardly grow with other load."""
+    """1,500 tasks, and at most twice what two idle cores do in 5 s: CPU seconds hardly grow with other load."""
     with kit.cluster(4) as client:
 
         def spent() -> float:
