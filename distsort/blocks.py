@@ -69,6 +69,9 @@ def cut(block: Block, start: int, stop: int) -> Block:
 def take_array(values: npt.NDArray[Any], index: Index) -> npt.NDArray[Any]:
     """Gather rows of a 1-D array into a new writable array; the fastest way for each dtype."""
     dtype = values.dtype
+    if dtype.names:
+        # Whole rows, whatever their fields are.
+        return values.view(f"V{dtype.itemsize}").take(index).view(dtype)
     if (
         len(index) < _ARROW_TAKES_FROM
         or isinstance(values, np.ma.MaskedArray)
@@ -266,7 +269,7 @@ def _key_column(block: Block, name: Hashable) -> Column:
         return block.index.get_level_values(name)
     if is_series(block) and name is not None:
         return block.index.get_level_values(name)
-    return block
+    return block[name] if getattr(block.dtype, "names", None) else block
 
 
 def pick_keys(block: Block, positions: Any, order: Order) -> Block:

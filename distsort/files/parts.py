@@ -20,9 +20,11 @@ import pandas as pd
 import pyarrow as pa
 
 from distsort import blocks, keys
+from distsort.blocks import Block
 from distsort.errors import ValidationError
 from distsort.io.checksum import table_checksum
 from distsort.io.commit import explain, part_name
+from distsort.io.records import KEY, RecordReader, key_table
 from distsort.io.sink import Sink, before, keys_with_nan, write_part
 from distsort.io.source import Source, require_columns, to_frame, to_table
 from distsort.io.storage import Store
@@ -151,14 +153,14 @@ class WritePart:
         return self.stream([frame], len(frame), number, nan, above)
 
     def stream(
-        self, frames: Iterable[pd.DataFrame], rows: int, number: int, nan: set[str], above: pd.DataFrame | None = None
+        self, frames: Iterable[Block], rows: int, number: int, nan: set[str], above: pd.DataFrame | None = None
     ) -> Written:
         """Write part `number`, whose rows come frame after frame.
 
         Parameters
         ----------
         frames
-            The rows, in order.
+            The rows, in order: pandas frames, or arrays of records.
         rows
             How many there are in all.
         number
@@ -179,7 +181,7 @@ class WritePart:
         seen = Seen(self.order, name, above if self.unique else None)
         claimed = before(self.order, nan | self.ranked)
         look = seen.look_unique if self.unique else seen.look
-        tables = (look(frame, to_table(frame, self.written)) for frame in frames)
+        tables = (look(frame, table_of(frame, self.written)) for frame in frames)
         path = f"{self.folder}/{name}"
         try:
             known = None if self.unique else rows
@@ -205,7 +207,7 @@ class Seen:
         self.ends = pd.DataFrame()
         self._above = above if above is not None and len(above) else None
 
-    def look(self, frame: pd.DataFrame, table: pa.Table) -> pa.Table:
+    def look(self, frame: Block, table: pa.Table) -> pa.Table:
         """Check that a frame is in order and follows the one before it; return its table."""
         fault = first_fault(frame, self.order)
         if fault is not None:
@@ -223,9 +225,9 @@ class Seen:
         self.tally += Tally(table.num_rows, table.nbytes, table_checksum(table))
         return table
 
-    def look_unique(self, frame: pd.DataFrame, table: pa.Table) -> pa.Table:
+    def look_unique(self, frame: Block, table: pa.Table) -> pa.Table:
         """Leave out the rows whose keys are those of the row above them; then as `look`."""
-        held = frame[[key.name for key in self.order.keys]]
+        held = _keys_of(frame, self.order)
         both = held if self._above is None else pd.concat([self._above, held], ignore_index=True)
         _, ties = compare_neighbours(both, self.order)
         twice = ties if self._above is not None else np.concatenate([np.zeros(min(1, len(frame)), np.bool_), ties])
@@ -316,13 +318,23 @@ def last_keys(frame: pd.DataFrame, above: pd.DataFrame | None, order: Order) -> 
     return ends.iloc[-1:] if len(ends) else above
 
 
-def end_keys(frame: pd.DataFrame, order: Order) -> pd.DataFrame:
+def end_keys(frame: Block, order: Order) -> pd.DataFrame:
     """Return the keys of the first and the last row, none of a frame without rows."""
     rows = [0, -1] if len(frame) else []
-    return frame[[key.name for key in order.keys]].iloc[rows].reset_index(drop=True)
+    ends = frame[rows] if isinstance(frame, np.ndarray) else frame.iloc[rows]
+    return _keys_of(ends, order).reset_index(drop=True)
 
 
-def first_fault(frame: pd.DataFrame, order: Order) -> int | None:
+def _keys_of(frame: Block, order: Order) -> pd.DataFrame:
+    return to_frame(key_table(frame[KEY])) if isinstance(frame, np.ndarray) else frame[[k.name for k in order.keys]]
+
+
+def table_of(frame: Block, written: pa.Schema) -> pa.Table:
+    """Return rows that have travelled as the table to write: a frame, or an array of records."""
+    return RecordReader.table(frame) if isinstance(frame, np.ndarray) else to_table(frame, written)
+
+
+def first_fault(frame: Block, order: Order) -> int | None:
     """Return the number of the first row that should stand before the row above it, or None."""
     if len(frame) < 2:
         return None

@@ -22,6 +22,8 @@ from distsort.io.source import Source
 from distsort.io.storage import Store
 from distsort.order import Order
 
+RecordArray = npt.NDArray[np.void]
+
 KEY, RECORD, LINE = "key", "record", "line"
 _WINDOW = 1 << 16
 # A line in memory has an offset beside its bytes; texts are read twice over while their line ends are taken out.
@@ -63,20 +65,51 @@ class RecordReader:
     layout: Layout
 
     def __call__(self, span: Span) -> pa.Table:
-        """Return the records of a span."""
-        data = _read(span)
-        count = len(data) // self.layout.length
-        rows = np.frombuffer(data, np.uint8).reshape(count, self.layout.length)
-        first = self.layout.key_offset
-        keys = np.ascontiguousarray(rows[:, first : first + self.layout.key_length])
-        return pa.Table.from_arrays(
-            [_fixed(keys, self.layout.key_length), _fixed(data, self.layout.length)], schema=self.schema
-        )
+        """Return the records of a span, and their keys in a column of their own."""
+        rows = self.empty((span.stop - span.start) // self.layout.length)
+        self.read_into(span, rows)
+        return pa.Table.from_arrays([*key_table(rows[KEY]).columns, *self.table(rows).columns], schema=self.schema)
 
     @property
     def schema(self) -> pa.Schema:
         """Key and record."""
         return pa.schema([(KEY, pa.binary(self.layout.key_length)), (RECORD, pa.binary(self.layout.length))])
+
+    def empty(self, count: int) -> RecordArray:
+        """Return an array for so many records, of any content; its one field is the key."""
+        place, size = self.layout.key_offset, self.layout.key_length
+        field: Any = {"names": [KEY], "formats": [f"S{size}"], "offsets": [place], "itemsize": self.layout.length}
+        return np.empty(count, np.dtype(field))
+
+    def read_into(self, span: Span, rows: RecordArray) -> None:
+        """Read the records of a span into an array."""
+        where = span.store.url(span.path)
+        try:
+            with span.store.open(span.path) as file:
+                file.seek(span.start)
+                self.fill(file, rows, where)
+        except OSError as error:
+            raise InputError(f"{where}: cannot be read ({error})") from error
+
+    @staticmethod
+    def fill(file: IO[bytes], rows: RecordArray, where: str) -> None:
+        """Fill an array from where a file stands."""
+        left = rows.view(np.uint8).data
+        while left:
+            count = file.readinto(left)  # type: ignore[attr-defined]
+            if not count:
+                raise InputError(f"{where}: became shorter while it was read")
+            left = left[count:]
+
+    @staticmethod
+    def table(rows: RecordArray) -> pa.Table:
+        """Return whole records as a table of one column, which shares their memory."""
+        return pa.table({RECORD: _fixed(rows.view(np.uint8), rows.itemsize)})
+
+
+def key_table(keys: npt.NDArray[np.bytes_]) -> pa.Table:
+    """Return the keys of records, dtype S and shape (n,), as a table of one column; NUL bytes at the end count."""
+    return pa.table({KEY: _fixed(np.ascontiguousarray(keys), keys.itemsize)})
 
 
 @dataclass(frozen=True)

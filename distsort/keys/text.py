@@ -39,7 +39,8 @@ class Text:
     starts
         Where each string begins in `data`, shape (n,).
     lengths
-        Bytes of each string, shape (n,), or one number for all. Null rows must have length 0.
+        Bytes of each string, shape (n,), or one number for all, which then follow each other without a gap. Null rows
+        must have length 0.
     """
 
     def __init__(
@@ -78,6 +79,8 @@ class Text:
 
     def _word(self, w: int, part: Any) -> npt.NDArray[np.uint64]:
         begin = WORD_BYTES * w
+        if isinstance(part, slice) and isinstance(self._lengths, int) and self._lengths:
+            return self._next_to_each_other(part, begin, self._lengths)
         where = self._starts[part] + begin
         late = np.maximum(where - self._last, 0)
         found: npt.NDArray[np.uint64] = self._windows[where - late].view(">u8").astype(np.uint64)
@@ -89,6 +92,22 @@ class Text:
         if self.shortest < begin + WORD_BYTES:
             lengths = self._lengths if isinstance(self._lengths, int) else self._lengths[part]
             found &= _KEEP[np.clip(lengths - begin, 0, WORD_BYTES)]
+        return found
+
+    def _next_to_each_other(self, part: slice, begin: int, size: int) -> npt.NDArray[np.uint64]:
+        """Read the bytes from `begin` on of strings of one size, as every so many-th word of the buffer."""
+        first, stop, _ = part.indices(len(self))
+        # Of the last strings eight bytes may reach beyond the buffer.
+        inside = min(stop, max(first, (self._last - begin) // size + 1))
+        found = np.empty(stop - first, np.uint64)
+        if inside > first:
+            place = first * size + begin
+            found[: inside - first] = np.ndarray((inside - first,), ">u8", self._data.data, place, (size,))
+        for row in range(inside, stop):
+            rest = self._data[row * size + begin : row * size + begin + WORD_BYTES].tobytes()
+            found[row - first] = int.from_bytes(rest.ljust(WORD_BYTES, b"\0"), "big")
+        if size < begin + WORD_BYTES:
+            found &= _KEEP[size - begin]
         return found
 
     def agree_to(self, w: int, rows: IntArray | None, groups: UIntArray | None) -> int:

@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from distsort.errors import OptionError, OutputError, SortMemoryError
-from distsort.files import budget, check_files, external, sort_files
+from distsort.files import budget, check_files, external, runs, sort_files
 from distsort.files.budget import Budget, make_budget
 from distsort.files.source import open_source
 from distsort.memory import peak_bytes, resident_bytes
@@ -76,7 +76,7 @@ def test_any_runs_parts_and_ties(tmp_path, no_base, values, parts, unit, up):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(budget, "make_budget", lambda *a: Budget(0, 0, 2, unit * 160, len(values) * 16, 16.0, parts, 2))
         patch.setattr(external, "ROUND_ROWS", 100)
-        patch.setattr(external, "SAMPLES", 3)
+        patch.setattr(runs, "SAMPLES", 3)
         pq.write_table(pa.table({"k": values, "seq": range(len(values))}), tmp_path / "in.parquet", row_group_size=10)
         with dask.config.set({"distsort.files.part-size": "160 B", "distsort.files.minimum-partitions": 1}):
             sort_files(
@@ -126,7 +126,7 @@ def test_too_little_memory_is_refused_with_the_number_that_would_do(tmp_path):
 def test_pieces_larger_than_a_share_leave_fewer_threads(tmp_path):
     pq.write_table(table(2000), tmp_path / "in.parquet")
     source = open_source(tmp_path / "in.parquet")
-    size = source.sizes[0] * budget._factor(source.nbytes / source.rows)
+    size = source.sizes[0] * budget._factor(source.nbytes / source.rows, budget.COPIES)
     assert make_budget(source, 1, int(4.5 * size), 4, base=0).threads == 4
     assert make_budget(source, 1, int(2.5 * size), 4, base=0).threads == 2
     assert make_budget(source, 1, int(1.5 * size), 4, base=0).threads == 1
