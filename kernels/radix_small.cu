@@ -16,7 +16,8 @@
 // it writes decoded keys, or positions.
 //
 // A meeting is one store and one load through the L2 cache, some 1.5 us; two of them a pass are what the sort costs.
-// The waits need all blocks to run at once: a cooperative launch guarantees it.
+// The waits need all blocks to run at once: a cooperative launch guarantees it. The lanes of a warp leave a wait one by
+// one; warp_sync brings them together again before they come to the next barrier.
 #pragma once
 
 #include "radix_job.cuh"
@@ -139,13 +140,17 @@ __global__ void __launch_bounds__(THREADS, 1)
         totals[t] = total;
         befores[t] = before;
         if (d == 0 && t < 4) gather(RADIX + t, 0, 1, [&](u32, u32 h) { halves[t] |= h; });
+        warp_sync();
         block_sync();
-        if (group == 0) {
+        if (group == 0)
             for (u32 g = 1; g < GROUPS; ++g) {
                 total += totals[g * RADIX + t];
                 before += befores[g * RADIX + t];
             }
-            u32 next = before + group_exclusive_scan(total, sums, RADIX, 1);
+        // by all threads, though 256 need it: racecheck seems to take a barrier of part of a block for one of all
+        const u32 lower = group_exclusive_scan(group == 0 ? total : 0, sums, THREADS, 1);
+        if (group == 0) {
+            u32 next = before + lower;
             for (u32 g = 0; g < GROUPS; ++g) {
                 const u32 c = columns[g * RADIX + t];
                 columns[g * RADIX + t] = next;
@@ -172,6 +177,7 @@ __global__ void __launch_bounds__(THREADS, 1)
         if (t < blocks)
             while (ld_acquire(flags + t) != tag) {
             }
+        warp_sync();
         block_sync();
 #pragma unroll
         for (u32 i = 0; i < ITEMS; ++i) {

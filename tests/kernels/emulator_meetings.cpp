@@ -107,7 +107,15 @@ void named_barrier(unsigned id, unsigned count, Loc loc) {
   Quiet quiet;
   if (id < 1 || id > 15 || !count || count % WARP_SIZE || count > machine->threads)
     fail("named_sync of id " + std::to_string(id) + " and " + std::to_string(count) + " threads at " + text(loc));
-  block_meeting(machine->current->block_state->named[id], count, false, "named_sync", loc);
+  Group& g = machine->current->block_state->named[id];
+  if (g.arrived.size() + 1 == count) {  // a GPU counts a warp as a whole when its first lane comes
+    unsigned of_warp[32] = {};
+    ++of_warp[machine->current->index / WARP_SIZE];
+    for (Fiber* f : g.arrived) ++of_warp[f->index / WARP_SIZE];
+    for (unsigned n : of_warp)
+      if (n % WARP_SIZE) fail("named_sync of part of a warp, " + std::to_string(n) + " lanes, at " + text(loc));
+  }
+  block_meeting(g, count, false, "named_sync", loc);
 }
 
 Bits collective(Op op, unsigned mask, Bits value, unsigned argument, Loc loc) {

@@ -83,6 +83,33 @@ __global__ void divergent(u32* out) {
   }
 }
 
+// Half of each of two warps at a barrier that counts warps.
+__global__ void half_warps(u32* out) {
+  if (threadIdx.x % WARP < 16) named_sync(1, 32);
+  out[threadIdx.x] = 0;
+}
+
+// Two blocks: each lane waits for its own word of the other block, then takes what its neighbour got.
+template <int BUG>
+__global__ void wait_and_swap(u32* words, u32* out) {
+  SHARED(u32, s, WARP);
+  const u32 t = threadIdx.x, other = 1 - blockIdx.x;
+  st_relaxed(words + blockIdx.x * WARP + t, t + 1);
+  u32 got = 0;
+  if constexpr (BUG == 2) {  // the lanes of a warp do not leave such a loop together
+    while (!got) got = ld_relaxed(words + other * WARP + t);
+    s[t] = got;
+    out[blockIdx.x * WARP + t] = s[t ^ 1];
+    return;
+  }
+  do {
+    if (!got) got = ld_relaxed(words + other * WARP + t);
+  } while (warp_any(!got));
+  s[t] = got;
+  if constexpr (BUG == 0) warp_sync();  // 1: the vote, too, orders no memory
+  out[blockIdx.x * WARP + t] = s[t ^ 1];
+}
+
 // Each block adds its value to its predecessor's published sum.
 template <int BUG>
 __global__ void look_back(const u32* in, u64* out, u32* ticket, u64* values, u32* flags) {
@@ -146,6 +173,14 @@ DRIVER run_swap(u64 bug, const u32* in, u32* out) { return PICK(warp_swap, 1, T,
 DRIVER run_divergent(u64 bug, u32* out) { return PICK(divergent, 1, T, 0, out); }
 DRIVER run_look_back(u64 bug, const u32* in, u64* out, u32* ticket, u64* values, u32* flags, u64 blocks) {
   return PICK(look_back, u32(blocks), 32, 0, in, out, ticket, values, flags);
+}
+DRIVER run_half_warps(u32* out) {
+  return emu::guard([&] { emu::launch(half_warps, 1, 64, 0, out); });
+}
+DRIVER run_wait_and_swap(u64 bug, u32* words, u32* out) {
+  return emu::guard([&] {
+    emu::launch(bug == 0 ? wait_and_swap<0> : bug == 1 ? wait_and_swap<1> : wait_and_swap<2>, 2, 32, 0, words, out);
+  });
 }
 DRIVER run_misaligned(const u32* in, u32* out) {
   return emu::guard([&] { emu::launch(misaligned, 1, 32, 0, in, out); });

@@ -114,6 +114,30 @@ def test_divergence_and_deadlock_are_reported_with_lines(seeded, build, order, b
         assert all(w in str(report.value) for w in words), report.value
 
 
+def wait_and_swap(lib, bug):
+    words, out = np.zeros(64, np.uint32), np.zeros(64, np.uint32)
+    lib("run_wait_and_swap", bug, words, out)
+    return out.tolist() == [(t ^ 1) + 1 for t in range(32)] * 2
+
+
+@pytest.mark.parametrize("order", ["fifo", "reverse", "random"])
+def test_lanes_that_wait_apart_meet_nowhere(seeded, order):
+    """Lanes leave a waiting loop one by one, as on a GPU, not in step: what they share then needs a warp_sync."""
+    for seed in range(5):
+        seeded.schedule(order, seed=seed, resident=2)
+        assert wait_and_swap(seeded, 0)
+        assert not wait_and_swap(seeded, 2)
+
+
+@pytest.mark.parametrize("order", ["fifo", "reverse", "random"])
+def test_a_named_barrier_counts_whole_warps(seeded, build, order):
+    seeded.schedule(order, seed=3)
+    with pytest.raises(
+        build.KernelReport, match=f"named_sync of part of a warp.*seeded.cpp:{line('named_sync(1, 32)')}"
+    ):
+        seeded("run_half_warps", np.empty(64, np.uint32))
+
+
 def test_a_report_leaves_the_library_usable(seeded, build, data):
     seeded.schedule()
     with pytest.raises(build.KernelReport, match="divergent"):
@@ -167,6 +191,9 @@ RACE, WRITE, BOUNDS = "ThreadSanitizer: data race", "heap-buffer-overflow", "out
         ("tsan", "run_swap", "1 w64 w64", RACE),
         ("tsan", "run_swap", "2 w64 w64", RACE),
         ("tsan", "run_look_back", "2 w9 w18 w1 w18 w9 9", RACE),
+        ("tsan", "run_wait_and_swap", "0 w64 w64", None),
+        ("tsan", "run_wait_and_swap", "1 w64 w64", RACE),
+        ("tsan", "run_wait_and_swap", "2 w64 w64", RACE),
     ],
 )
 def test_sanitizers(build, flavour, tmp_path, flavour_name, driver, arguments, found):
