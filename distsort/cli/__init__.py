@@ -100,6 +100,7 @@ def run(arguments: list[str]) -> int:
         status = cli.main(arguments, prog_name="distsort", standalone_mode=False)
     except click.ClickException as error:
         error.show()
+        _show_hints(error)
         return TROUBLE
     except (click.Abort, KeyboardInterrupt) as stopped:
         # Threads may still be busy with a block; nothing of theirs can be published any more.
@@ -122,18 +123,50 @@ def trouble(verbose: bool = False) -> Iterator[None]:
     except DistsortError as error:
         if verbose:
             traceback.print_exc()
-        raise Trouble(str(error)) from error
+        raise Trouble(str(error), error) from error
     except (OSError, MemoryError, RuntimeError, ValueError, TypeError) as error:
         if verbose or isinstance(error, BrokenPipeError):
             raise
         text = f"{type(error).__name__}: {error} (-v shows where)"
-        raise Trouble(text) from error
+        raise Trouble(text, error) from error
+
+
+def _show_hints(error: click.ClickException) -> None:
+    """Print what was likely done wrong: lines on stderr, or under --json an object on stdout."""
+    from distsort.cli.hints import hints
+
+    cause = getattr(error, "cause", None) or error
+    found = hints(cause, error.format_message())
+    context = getattr(error, "context", None)
+    if context is not None and context.params.get("as_json"):
+        import json
+
+        kind = type(cause).__name__
+        click.echo(json.dumps({"error": error.format_message(), "kind": kind, "hints": found}, indent=1))
+        return
+    if found:
+        click.echo("likely:", err=True)
+    for hint in found:
+        click.echo(f"  - {hint}", err=True)
 
 
 class Trouble(click.ClickException):
-    """A message for people; exit status 2."""
+    """A message for people; exit status 2.
+
+    Parameters
+    ----------
+    message
+        What is shown.
+    cause
+        The error behind it, which tells what was likely done wrong.
+    """
 
     exit_code = TROUBLE
+
+    def __init__(self, message: str, cause: BaseException | None = None) -> None:
+        super().__init__(message)
+        self.cause = cause
+        self.context = click.get_current_context(silent=True)
 
     def show(self, file: Any = None) -> None:
         """Print the message."""
