@@ -9,7 +9,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from distsort import cli, errors
-from distsort.cli.hints import BY_CLASS, CASES, MOST, hints, near_files
+from distsort.cli.hints import MOST, hints, near_files
+from distsort.cli.mistakes import BY_CLASS, CASES
 
 # What hints name of other programs.
 FOREIGN = {"--memory-limit"}

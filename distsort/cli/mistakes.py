@@ -1,0 +1,340 @@
+"""The likeliest mistakes behind each kind of error: a table, and nothing else; `hints` looks things up in it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from distsort import errors
+
+
+@dataclass(frozen=True)
+class Case:
+    """A kind of error.
+
+    Attributes
+    ----------
+    pattern
+        Found in its message.
+    hints
+        What was likely done wrong, and what to do; the likeliest first.
+    near_files
+        The first group of the pattern is a file that is not there: ``{close}`` becomes what lies beside it.
+    """
+
+    pattern: str
+    hints: tuple[str, ...]
+    near_files: bool = False
+
+
+CASES: tuple[Case, ...] = (
+    Case(
+        r"^(.+): (?:there is no such file or folder|no file matches)",
+        (
+            "the name is misspelt: there is {close}",
+            "a relative path counts from the current folder: give the whole path",
+            "the files are elsewhere: a bucket needs its URL, as in s3://bucket/in",
+            "the shell keeps wildcards from a URL: put it in quotes, as in 's3://bucket/*.parquet'",
+        ),
+        near_files=True,
+    ),
+    Case(
+        r"the folder holds no file to sort",
+        (
+            "names that begin with a dot or an underscore are passed over: rename the files, or name them one by one",
+            "the folder is that of a job that failed: look at its parent for the data",
+            "the files are not there yet: wait for what writes them",
+        ),
+    ),
+    Case(
+        r"^(?:key|column) .* is not a column of",
+        (
+            "capitals and blanks count in names: write the column as the message has it",
+            "the CSV file has another delimiter, so that its header is read as one name: say --delimiter ';' or tab",
+            "the name itself ends like an option (:asc, :desc, :first, :last): write \\: for its colon",
+        ),
+    ),
+    Case(
+        r"by= \(-k\) is missing",
+        (
+            "no key was given: add -k COLUMN, and :desc for the largest first",
+            "lines are to be sorted as a whole, as GNU sort does: say --format text",
+            "GNU's -k 2,2 takes numbers of fields: here a key is the name of a column",
+        ),
+    ),
+    Case(
+        r"says again what was said|more than once: name each key once",
+        (
+            "each key takes one direction and one place for nulls: -k price:desc:first",
+            "several keys need several -k: -k price:desc -k name",
+            "the name itself ends like an option: write \\: for its colon",
+        ),
+    ),
+    Case(
+        r"is there already|there is an output already",
+        (
+            "an earlier run made it: read it, its _manifest.json says by what it is sorted",
+            "it may go: add --overwrite, the old one stands until the new one is whole",
+            "both are wanted: name another folder with -o",
+        ),
+    ),
+    Case(
+        r"the output (?:is the input itself|lies inside|would replace)",
+        (
+            "GNU's -o may be its input, a folder of parts may not: name another folder, and rename it afterwards",
+            "the output was put into the folder of the input, which would then read it: put it beside",
+            "a link leads from one to the other: both are compared as the real paths they are",
+        ),
+    ),
+    Case(
+        r"its name does not tell its format",
+        (
+            "the ending is unusual: say --format, for example --format csv",
+            "a file that is no data lies in the folder: name the files, as in 'in/*.parquet'",
+            "lines of text: say --format text, or end the name with .txt",
+        ),
+    ),
+    Case(
+        r"no multiple of the \d+ of a record|does not lie within records",
+        (
+            "records have another length: say --record-length, and --key-offset and --key-length of their key",
+            "these are lines of text, not records: say --format text",
+            "the file was cut short: compare its size with that of its source",
+        ),
+    ),
+    Case(
+        r"is not UTF-8 text",
+        (
+            "the file is no CSV: leave out --format, or name the right one",
+            "it has another encoding: convert it, as in 'iconv -f latin1 -t utf8'",
+            "it is compressed and its name does not say so: end it with .gz, .zst or what it is",
+        ),
+    ),
+    Case(
+        r"its delimiter, and|carriage return only|the file is empty: a CSV",
+        (
+            "the delimiter is another: say --delimiter ';', or --delimiter tab",
+            "a quote is opened and never closed: look at the row that is named",
+            "the header is missing: a CSV file begins with a line of column names",
+        ),
+    ),
+    Case(
+        r"is not a whole (?:Parquet|Arrow) file|is not a \.npy file|cannot be read|is the file whole",
+        (
+            "the file is of another format than its name says: name the right one with --format",
+            "it was cut short when it was copied, or is still being written: compare its size with that of its source",
+            "another file lies in the folder: name the files to sort, as in 'in/*.parquet'",
+        ),
+    ),
+    Case(
+        r"is not in every file|is missing, but other files have it|its schema is not that of|write both with one type",
+        (
+            "a file of another table is among the input: name the files to sort",
+            "a column was added or changed on the way: write the older files again with the newer schema",
+            "only some columns are needed: keep these with --columns",
+        ),
+    ),
+    Case(
+        r"^the input mixes",
+        (
+            "other files lie in the folder: name those of one format, as in 'in/*.parquet'",
+            "several formats are wanted: sort each by itself, and merge the results when they are of one format",
+            "an ending is wrong: --format says what all files are",
+        ),
+    ),
+    Case(
+        r"has no order|has values that|mixes types|has \d+ dimensions",
+        (
+            "the column holds lists or structs: sort by one of their fields, written as a column of its own",
+            "numbers and text are mixed in one column: write it with one type",
+            "another column was meant: 'distsort sort --help' says how keys are written",
+        ),
+    ),
+    Case(
+        r"of memory are too few",
+        (
+            "-S has no unit, so it counts in KiB as GNU sort's does: write -S 2G",
+            "the row groups are larger than the memory given: give what the message says, or write smaller row groups",
+            "workers of a cluster hold more together: leave -S out and add --workers or --scheduler",
+        ),
+    ),
+    Case(
+        r"is not a size|is not a time",
+        (
+            "the unit is unknown: K, M, G and T, or '1.5 GiB' and '64 MB'",
+            "a blank divides it from its unit: put it in quotes, as in -S '2 GiB'",
+            "a time was given where a size is wanted, or the reverse: 'distsort info' shows the defaults",
+        ),
+    ),
+    Case(
+        r"memory= is for a sort in this process",
+        (
+            "-S limits one process: leave it out, workers have limits of their own (dask worker --memory-limit)",
+            "a cluster is not needed: leave out --scheduler, --workers or --gpus",
+            "DASK_SCHEDULER_ADDRESS is set in the environment: unset it",
+        ),
+    ),
+    Case(
+        r"no scheduler answers",
+        (
+            "the port is that of the dashboard: the scheduler's is 8786 by default, as in tcp://host:8786",
+            "no scheduler is up: start one with 'dask scheduler', or use --workers N on this machine",
+            "it wants encryption, or a firewall is between: try tls://, and 'distsort info --scheduler ADDRESS'",
+        ),
+    ),
+    Case(
+        r"--scheduler-file .*no such file",
+        (
+            "the scheduler has not started yet: wait for the file, as the job scripts do",
+            "the folder is not shared between the hosts: put the file where both see it",
+            "the address is known: give it with --scheduler",
+        ),
+    ),
+    Case(
+        r"name one place to run",
+        (
+            "several places were given: keep one of --scheduler, --scheduler-file, --workers, --gpus",
+            "GPUs of a cluster that is up: give --scheduler and --backend cupy",
+            "workers and GPUs of this machine: --gpus N starts a worker for each",
+        ),
+    ),
+    Case(
+        r"--gpus \d+",
+        (
+            "cupy or dask-cuda is not installed: pip install 'distsort[cuda13]'",
+            "CUDA_VISIBLE_DEVICES hides them: 'distsort info' shows what is seen",
+            "fewer are there: ask for as many as 'nvidia-smi -L' lists",
+        ),
+    ),
+    Case(
+        r"--performance-report",
+        (
+            "threads of this process make none: add --workers N",
+            "our own report was meant: --report FILE.html, it needs no cluster",
+            "the scheduler of the environment was expected: set DASK_SCHEDULER_ADDRESS",
+        ),
+    ),
+    Case(
+        r"^--conf ",
+        (
+            "the key is misspelt: 'distsort info' lists all of them with their values",
+            "the equals sign is missing, or blanks are around it: --conf files.part-size=64MiB",
+            "keys of Dask need their whole path: --conf distributed.comm.timeouts.connect=30s",
+        ),
+    ),
+    Case(
+        r"cannot be written .*No space left|No space left on device",
+        (
+            "the disk of the output is full: name another one with -o",
+            "runs fill the temporary folder: name a larger one with -T",
+            "an earlier run was killed: the next one to the same place removes what it left",
+        ),
+    ),
+    Case(
+        r"[Pp]ermission denied|EACCES|AccessDenied|Forbidden",
+        (
+            "the folder belongs to another user: 'ls -ld' shows whose it is",
+            "the credentials of the bucket are missing or may not write: look at those of its fsspec library",
+            "workers run as another user than you: the folder must be theirs too",
+        ),
+    ),
+    Case(
+        r"no temporary folder can be made",
+        (
+            "the folder of -T is not there: make it first",
+            "it is not writable for you: name another one with -T",
+            "TMPDIR or Dask's temporary-directory leads there: change it",
+        ),
+    ),
+    Case(
+        r"^delimiter=|--delimiter",
+        (
+            "a tab is written as tab: --delimiter tab",
+            "the shell took the character: put it in quotes, as in --delimiter ';'",
+            "the fields are divided by more than one character: convert the file first",
+        ),
+    ),
+    Case(
+        r"the service cannot be reached|does a scheduler with distsort.service answer",
+        (
+            "the port is that of the scheduler: the service's is 8787 by default, as in http://host:8787",
+            "no service is up: start one with 'distsort serve --root /data'",
+            "another host was meant: give --url, or set DISTSORT_URL",
+        ),
+    ),
+    Case(
+        r"the token is missing or wrong|read-only: it was started without a token",
+        (
+            "your shell has no token: export DISTSORT_TOKEN, the same as that of the service",
+            "the service was started without one: start it with DISTSORT_TOKEN set, or --token-file",
+            "the token has changed since: ask who runs the service",
+        ),
+    ),
+    Case(
+        r"outside the allowed roots|no roots are configured|leads outside",
+        (
+            "the service reads and writes below its roots only: put the files there",
+            "the root was left out when the service was started: distsort serve --root /data",
+            "a path of your own machine was given: paths are those of the cluster",
+        ),
+    ),
+    Case(
+        r"there is no job",
+        (
+            "the id is misspelt: 'distsort list' shows all of them",
+            "the job was deleted, or is older than what the service keeps",
+            "another service was asked: give --url, or set DISTSORT_URL",
+        ),
+    ),
+    Case(
+        r"Missing option '-o'",
+        (
+            "no output was named: add -o OUT, a folder that is made",
+            "GNU sort writes to standard output, this does not: read the parts of OUT in order",
+            "only whether it is sorted was asked: 'distsort check IN'",
+        ),
+    ),
+    Case(
+        r"Missing argument",
+        (
+            "no input was named: give files, folders, wildcards or URLs",
+            "standard input is not read: write it to a file first",
+            "an option took the name as its value: put names before options",
+        ),
+    ),
+    Case(
+        r"No such option",
+        (
+            "the option belongs to another command: each one's --help lists its own",
+            "GNU's -n, -f, -t and -g are not here: types and columns of the file say how to compare",
+            "a file's name begins with a dash: write ./-name",
+        ),
+    ),
+)
+
+BY_CLASS: dict[type[BaseException], tuple[str, ...]] = {
+    errors.NotSortedError: (
+        "it is sorted by another key or direction: give -k and -r as it was sorted",
+        "text was sorted by a locale: sort it with LC_ALL=C, or by 'distsort sort'",
+        "it is not sorted: use 'distsort sort' without -m",
+    ),
+    errors.ValidationError: (
+        "an input file was changed while it was sorted: sort again when nothing writes to it",
+        "two jobs write to one place: give each an output of its own",
+        "neither is so: this is a fault of distsort, please report it with -v",
+    ),
+    errors.ExchangeError: (
+        "a worker ran out of memory and was killed: give it more, or start more workers",
+        "the network between workers is slow or cut: --conf pull.timeout=120s",
+        "a worker hangs: look at its log and at the dashboard",
+    ),
+    MemoryError: (
+        "the input is larger than memory: add -S 2G, which spills to -T",
+        "one row group or file is too large: write smaller ones",
+        "other programs take the memory: look at 'free -h'",
+    ),
+    ConnectionError: (
+        "the scheduler or a worker was closed meanwhile: look at its log",
+        "a worker was killed for its memory: give it more, or start more workers",
+        "the network was cut: sort again",
+    ),
+}
