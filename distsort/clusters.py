@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import os
-import shutil
-import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -15,7 +13,14 @@ import dask
 
 from distsort import config
 from distsort.errors import OptionError
-from distsort.files.where import connect
+from distsort.io.scratch import scratch_folder
+
+# A terminal sends Ctrl-C to the workers too; it is the process that started them which ends them.
+_IGNORE_CTRL_C = (
+    "import signal, threading\n"
+    "if threading.current_thread() is threading.main_thread():\n"
+    "    signal.signal(signal.SIGINT, signal.SIG_IGN)"
+)
 
 
 @contextmanager
@@ -41,8 +46,6 @@ def attached(scheduler: str | None, scheduler_file: str | None, workers: int | N
         if scheduler is None:
             yield None
             return
-    from distributed import Client
-
     if scheduler is not None:
         with connect(address=scheduler) as client:
             yield client
@@ -52,7 +55,7 @@ def attached(scheduler: str | None, scheduler_file: str | None, workers: int | N
         with connect(scheduler_file=scheduler_file) as client:
             yield client
     else:
-        with local_cluster(workers, gpus, dashboard_address="127.0.0.1:0") as cluster, Client(cluster) as client:
+        with local_cluster(workers, gpus) as client:
             client.wait_for_workers(workers or gpus or 1)
             yield client
 
@@ -93,14 +96,42 @@ def observed(client: Any, name: str, report: str | None) -> Iterator[None]:
         yield stack.enter_context(phase_spans("distsort", name))
 
 
+def connect(**where: str) -> Any:
+    """Return a client of a scheduler that is up; it does not become the default of this process.
+
+    Parameters
+    ----------
+    where
+        ``address=`` or ``scheduler_file=``.
+
+    Raises
+    ------
+    OptionError
+        Nothing answers there.
+    """
+    from distributed import Client
+
+    try:
+        return Client(set_as_default=False, **where)
+    except (OSError, ValueError) as error:
+        place = next(iter(where.values()))
+        raise OptionError(f"no scheduler answers at {place!r} ({error}): is the address right, is it up?") from error
+
+
+def temporary_directory() -> str | None:
+    """Return the folder that is set for what spills; None for the system's."""
+    found = config.get("temporary-directory") or dask.config.get("temporary-directory", None)
+    return None if found is None else str(found)
+
+
 @contextmanager
-def local_cluster(workers: int | None, gpus: int | None, **options: Any) -> Iterator[Any]:
-    """Yield a cluster of this machine, closed in the end; its spill folder goes too.
+def local_cluster(workers: int | None = None, gpus: int | None = None, **options: Any) -> Iterator[Any]:
+    """Yield a client of a cluster of this machine, which is closed in the end; its spill folder goes too.
 
     Parameters
     ----------
     workers
-        Processes with one thread each; not with `gpus`.
+        Processes with one thread each, as many as there are cores if None; not with `gpus`.
     gpus
         Workers with a GPU each.
     options
@@ -110,14 +141,20 @@ def local_cluster(workers: int | None, gpus: int | None, **options: Any) -> Iter
     ------
     OptionError
         The GPUs are not there, or dask-cuda is not installed.
+    OutputError
+        There is no place for what spills.
     """
-    above = config.get("temporary-directory") or dask.config.get("temporary-directory", None)
-    folder = tempfile.mkdtemp(prefix="distsort-", dir=above)
-    try:
-        with _make(workers, gpus, {"local_directory": folder, **options}) as cluster:
-            yield cluster
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+    from distributed import Client
+
+    preloads = [*dask.config.get("distributed.worker.preload"), _IGNORE_CTRL_C]
+    options = {"dashboard_address": "127.0.0.1:0", **options}
+    with (
+        scratch_folder(temporary_directory()) as folder,
+        dask.config.set({"distributed.worker.preload": preloads}),
+        _make(workers, gpus, {**options, "local_directory": str(folder)}) as cluster,
+        Client(cluster, set_as_default=False) as client,
+    ):
+        yield client
 
 
 def count_gpus() -> int:

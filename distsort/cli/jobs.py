@@ -240,8 +240,9 @@ def serve(
             dask.config.set({"distributed.scheduler.preload": preloads}),
             local_cluster(
                 workers, gpus, host=host, scheduler_port=port, dashboard_address=f"{host}:{http_port}"
-            ) as cluster,
+            ) as client,
         ):
+            cluster = client.cluster
             if NAME not in cluster.scheduler.extensions:
                 raise Trouble("the service did not start: the log above says why")
             http = cluster.scheduler.http_server.port

@@ -12,14 +12,11 @@ import dask
 from dask.utils import parse_bytes
 
 from distsort import config
+from distsort.clusters import connect, local_cluster
 from distsort.errors import OptionError
-from distsort.io.scratch import scratch_folder
 from distsort.io.source import Source
 from distsort.io.storage import Store
 from distsort.report import bytes_text
-
-# A terminal sends Ctrl-C to the workers too; it is the process that started them which ends them.
-_IGNORE_CTRL_C = "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)"
 
 
 @contextmanager
@@ -56,7 +53,8 @@ def where_to_run(source: Source, output: Store, client: Any) -> Iterator[tuple[A
         with dask.config.set(scheduler="threads"):
             yield None, f"{os.cpu_count()} threads of this process"
     else:
-        with _local_cluster(len(source.pieces)) as connected, connected.as_current():
+        workers = max(1, min(os.cpu_count() or 1, len(source.pieces)))
+        with local_cluster(workers) as connected, connected.as_current():
             yield connected, cluster_text(connected)
 
 
@@ -79,52 +77,6 @@ def _client(client: Any) -> Iterator[Any]:
         return
     with connect(address=client) as connected:
         yield connected
-
-
-def connect(**where: str) -> Any:
-    """Return a client of a scheduler that is up; it does not become the default of this process.
-
-    Parameters
-    ----------
-    where
-        ``address=`` or ``scheduler_file=``.
-
-    Raises
-    ------
-    OptionError
-        Nothing answers there.
-    """
-    from distributed import Client
-
-    try:
-        return Client(set_as_default=False, **where)
-    except (OSError, ValueError) as error:
-        place = next(iter(where.values()))
-        raise OptionError(f"no scheduler answers at {place!r} ({error}): is the address right, is it up?") from error
-
-
-@contextmanager
-def _local_cluster(pieces: int) -> Iterator[Any]:
-    from distributed import Client, LocalCluster
-
-    with (
-        scratch_folder(temporary_directory()) as folder,
-        dask.config.set({"temporary-directory": str(folder), "distributed.worker.preload": [_IGNORE_CTRL_C]}),
-        LocalCluster(
-            n_workers=max(1, min(os.cpu_count() or 1, pieces)),
-            threads_per_worker=1,
-            local_directory=str(folder),
-            dashboard_address=":0",
-        ) as cluster,
-        Client(cluster, set_as_default=False) as client,
-    ):
-        yield client
-
-
-def temporary_directory() -> str | None:
-    """Return the folder that is set for what spills; None for the system's."""
-    found = config.get("temporary-directory") or dask.config.get("temporary-directory", None)
-    return None if found is None else str(found)
 
 
 def cluster_text(client: Any) -> str:
