@@ -10,7 +10,15 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from distsort.cli import trouble
-from distsort.cli.options import common_options, gnu_size, input_arguments, input_options, parse_key, place_options
+from distsort.cli.options import (
+    common_options,
+    gnu_size,
+    input_arguments,
+    input_options,
+    parse_condition,
+    parse_key,
+    place_options,
+)
 
 if TYPE_CHECKING:
     from distsort.report import Report
@@ -33,6 +41,7 @@ def _job_options(command: Callable[..., Any]) -> Callable[..., Any]:
         ),
         place_options,
         click.option("-u", "--unique", is_flag=True, help="Of rows with equal keys keep the first only."),
+        click.option("--metadata-file", is_flag=True, help="Write the footers of all Parquet parts to _metadata too."),
         click.option("--overwrite", is_flag=True, help="Replace an existing output, once the new one is whole."),
         input_options,
         click.option("-o", "--output", metavar="OUT", help="Folder or URL of the output.  [required]"),
@@ -104,6 +113,8 @@ def _run(options: dict[str, Any], presorted: bool) -> None:
                 overwrite=options["overwrite"],
                 npartitions=options["npartitions"],
                 columns=split_columns(options["columns"]),
+                filters=[parse_condition(text) for text in options["conditions"]] or None,
+                metadata_file=options["metadata_file"],
                 presorted=presorted,
                 unique=options["unique"],
                 backend=options["backend"] or ("cupy" if options["gpus"] else None),

@@ -44,6 +44,22 @@ def parse_key(text: str, reverse: bool = False) -> Key:
     return Key(name, reverse if descending is None else descending, bool(nulls_first))
 
 
+def parse_condition(text: str) -> tuple[str, str, str]:
+    """Read ``COLUMN OP VALUE``; the value may stand in quotes.
+
+    Examples
+    --------
+    >>> parse_condition("fare>=10"), parse_condition("day = '2024-01-01'")
+    (('fare', '>=', '10'), ('day', '=', '2024-01-01'))
+    """
+    match = re.fullmatch(r"\s*(.+?)\s*(<=|>=|!=|==|=|<|>)\s*(.*?)\s*", text, re.DOTALL)
+    if match is None:
+        raise OptionError(f"--where {text!r}: write a column, one of = != < <= > >=, and a value")
+    value = match[3]
+    quoted = len(value) > 1 and value[0] == value[-1] and value[0] in "'\""
+    return match[1], match[2], value[1:-1] if quoted else value
+
+
 def gnu_size(text: str | None) -> str | int | None:
     """Read a size as GNU sort does: K, M, G, T are powers of 1024, no letter means K, % is of this machine's memory.
 
@@ -118,6 +134,14 @@ def place_options(command: Callable[..., Any]) -> Callable[..., Any]:
         command,
         click.option("--npartitions", type=click.IntRange(min=1), help="Number of parts. [default: of 128 MiB each]"),
         click.option("--columns", metavar="A,B,...", help="Keep only these columns, in this order."),
+        click.option(
+            "--where",
+            "conditions",
+            multiple=True,
+            metavar="'COLUMN OP VALUE'",
+            help="Sort only the rows for which this holds, OP one of = != < <= > >=; repeat for more, all of which "
+            "must hold. For Parquet; row groups that cannot hold such a row are not read.",
+        ),
         click.option("--backend", type=click.Choice(["numpy", "cupy"]), help="Who sorts. [default: looks at blocks]"),
         click.option("--exchange", type=click.Choice(["graph", "pull"]), help="How rows move. [default: planned]"),
         click.option("-S", "--memory", metavar="SIZE", help="Sort in this process and so much memory, spilling to -T."),

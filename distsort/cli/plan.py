@@ -8,7 +8,14 @@ from typing import Any
 import click
 
 from distsort.cli import trouble
-from distsort.cli.options import common_options, gnu_size, input_arguments, input_options, place_options
+from distsort.cli.options import (
+    common_options,
+    gnu_size,
+    input_arguments,
+    input_options,
+    parse_condition,
+    place_options,
+)
 from distsort.errors import OptionError, OutputError
 
 _BATCH = 1 << 18
@@ -23,6 +30,7 @@ def plan(
     inputs: tuple[str, ...],
     npartitions: int | None,
     columns: str | None,
+    conditions: tuple[str, ...],
     backend: str | None,
     exchange: str | None,
     memory: str | None,
@@ -50,6 +58,7 @@ def plan(
                 **input_arguments(**reading),
                 npartitions=npartitions,
                 columns=None if columns is None else columns.split(","),
+                filters=[parse_condition(text) for text in conditions] or None,
                 backend=backend,
                 exchange=exchange,
                 memory=gnu_size(memory),

@@ -21,16 +21,17 @@ from typing import Any
 import dask
 
 import distsort
-from distsort.clusters import temporary_directory
 from distsort.errors import OptionError
 from distsort.files import budget
 from distsort.files.check import Check, check_files, combine_checks, first_rows
 from distsort.files.parts import Read, Tally, Written, check_whole, last_keys, make_tasks, read_tallies
 from distsort.files.source import FORMATS, Location, key_name, open_source, order_of_files
-from distsort.files.where import memory_size, parts_of, where_to_run
+from distsort.files.where import memory_size, parts_of, temporary_directory, where_to_run
 from distsort.io import csv
-from distsort.io.commit import Stage, begin
+from distsort.io.commit import Stage, begin, explained
+from distsort.io.filters import Filters
 from distsort.io.parquet import by_file
+from distsort.io.parquet_sink import METADATA, join_metadata
 from distsort.io.records import Layout
 from distsort.io.scratch import scratch_folder
 from distsort.io.source import Source
@@ -53,11 +54,13 @@ def sort_files(
     overwrite: bool = False,
     npartitions: int | None = None,
     columns: Sequence[str] | None = None,
+    filters: Filters | None = None,
     format: str | None = None,
     delimiter: str | None = None,
     layout: Layout | None = None,
     presorted: bool = False,
     unique: bool = False,
+    metadata_file: bool = False,
     backend: str | None = None,
     exchange: str | None = None,
     memory: str | int | None = None,
@@ -87,6 +90,10 @@ def sort_files(
         Number of parts, which differ by one row at most; if None about `distsort.files.part-size` each.
     columns
         Columns to keep, in this order; only these and the keys are read.
+    filters
+        Which rows of Parquet files to sort, as pandas, Dask and pyarrow take them: ``[("fare", ">=", 10), ...]``, all
+        of which must hold, or a list of such lists, one of which must. Row groups whose statistics rule them out are
+        not read.
     format
         "parquet", "csv", "arrow", "npy", "records" or "text"; if None told from the names of the files.
     delimiter
@@ -97,6 +104,8 @@ def sort_files(
         Each input file is in order already: check and merge, sort nothing again.
     unique
         Of rows with equal keys keep the first only. Parts are as equal as they were with all rows.
+    metadata_file
+        Also write ``_metadata``, the footers of all Parquet parts in one file.
     backend, exchange
         As in `sort_values`.
     memory
@@ -154,7 +163,10 @@ def sort_files(
             delimiter=delimiter,
             layout=layout,
             part_size=None if limit is None else limit // 32,
+            filters=filters,
         )
+    if metadata_file and source.sink.suffix != ".parquet":
+        raise OptionError("metadata_file= (--metadata-file) is for Parquet output")
     if unique and source.format == "npy":
         raise OptionError("unique= (-u) is not for .npy files, whose header states their rows before they are written")
     if presorted and source.format == "parquet":
@@ -178,7 +190,13 @@ def sort_files(
             whole = check_whole(done.read, written, order)
             kept = sum((part.tally for part in written), Tally())
             parts = tuple(Part(part.name, part.tally.rows, part.stored) for part in written)
-            stage.publish([part.name for part in written], _manifest(source, order, written, kept.checksum, named))
+            names = [part.name for part in written]
+            manifest = _manifest(source, order, written, kept.checksum, named)
+            if metadata_file:
+                with explained(stage.store.url(stage.target)):
+                    join_metadata(stage.store, stage.folder, names)
+                names.append(METADATA)
+            stage.publish(names, manifest)
     except BaseException:
         stage.abort()
         raise

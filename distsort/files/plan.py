@@ -9,11 +9,10 @@ from typing import Any
 from dask.system import CPU_COUNT
 
 from distsort import config
-from distsort.clusters import temporary_directory
 from distsort.estimate import Estimate, estimate, total
 from distsort.files.budget import LIBRARIES, Budget, make_budget, row_bytes
 from distsort.files.source import Location, key_name, open_source, order_of_files
-from distsort.files.where import memory_size, parts_of
+from distsort.files.where import memory_size, parts_of, temporary_directory
 from distsort.io.filters import Filters
 from distsort.io.records import Layout
 from distsort.plan import Plan, as_html, as_text, make_plan
@@ -128,6 +127,7 @@ def plan_files(
     na_position: str | Sequence[str] = "last",
     npartitions: int | None = None,
     columns: Sequence[str] | None = None,
+    filters: Filters | None = None,
     format: str | None = None,
     delimiter: str | None = None,
     layout: Layout | None = None,
@@ -152,6 +152,7 @@ def plan_files(
         delimiter=delimiter,
         layout=layout,
         part_size=None if limit is None else limit // 32,
+        filters=filters,
     )
     parts = parts_of(source, npartitions)
     budget = None if limit is None else make_budget(source, parts, limit)

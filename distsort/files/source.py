@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from distsort.errors import InputError, OptionError
 from distsort.io import arrow, csv, parquet, records
+from distsort.io.filters import Filters
 from distsort.io.source import Source
 from distsort.io.storage import Store, expand
 from distsort.order import Order, make_order
@@ -45,12 +46,13 @@ def open_source(
     delimiter: str | None = None,
     layout: records.Layout | None = None,
     part_size: int | None = None,
+    filters: Filters | None = None,
 ) -> Source:
     """Look at input files without reading their rows.
 
     Parameters
     ----------
-    src, columns, format, delimiter, layout
+    src, columns, format, delimiter, layout, filters
         As in `sort_files`.
     keys
         The sort keys, which are read even if `columns` lacks them.
@@ -61,6 +63,7 @@ def open_source(
     kind = _format_of_all(files, format)
     _refuse(delimiter is not None and kind != "csv", "delimiter= is for CSV files", kind)
     _refuse(layout is not None and kind != "records", "layout= is for records", kind)
+    _refuse(filters is not None and kind != "parquet", "filters= (--where) is for Parquet files", kind)
     only = FORMATS[kind]
     if only is not None:
         _refuse(columns is not None and list(columns) != [only], "columns= is for files with columns", kind)
@@ -77,7 +80,7 @@ def open_source(
     if kind == "arrow":
         return arrow.scan_ipc(files, columns=columns, keys=keys, part_size=part_size)
     if kind == "parquet":
-        return parquet.scan(files, columns=columns, keys=keys, part_size=part_size)
+        return parquet.scan(files, columns=columns, keys=keys, part_size=part_size, filters=filters)
     if delimiter is None:
         delimiter = "\t" if all(".tsv" in path.rsplit("/", 1)[-1] for _, path, _ in files) else ","
     if len(delimiter) != 1:

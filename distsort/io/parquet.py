@@ -20,6 +20,7 @@ import pyarrow.parquet as pq
 
 from distsort import config
 from distsort.errors import InputError
+from distsort.io.filters import Ends, Filters, filtered, make_where
 from distsort.io.parquet_sink import ParquetSink
 from distsort.io.source import Source, conform, join_neighbours, require_columns, travelling, written_field
 from distsort.io.storage import Store
@@ -85,6 +86,7 @@ def scan(
     columns: Sequence[str] | None = None,
     keys: Sequence[str] = (),
     part_size: int | None = None,
+    filters: Filters | None = None,
 ) -> Source:
     """Look at the footers of Parquet files.
 
@@ -98,6 +100,8 @@ def scan(
         The sort keys: a key with categories keeps their order.
     part_size
         Aim for the size of one piece in memory, in bytes; the configured one if None.
+    filters
+        Which rows to read: row groups that cannot hold one are left out, others are filtered row by row.
 
     Raises
     ------
@@ -121,8 +125,10 @@ def scan(
         raise InputError(f"{where}: column {twice!r} is there twice: rename one of them")
     require_columns(keys, whole.names, "key", where)
     require_columns(columns or (), whole.names, "column", where)
+    passing = None if filters is None else make_where(filters, whole, where)
+    keep = whole.names if columns is None else list(dict.fromkeys([*columns, *keys]))
     if columns is not None:
-        chosen = [*columns, *(key for key in keys if key not in columns)]
+        chosen = list(dict.fromkeys([*keep, *(passing.columns if passing else ())]))
         whole = pa.schema([whole.field(name) for name in chosen], metadata=whole.metadata)
     whole = whole.with_metadata(_without_range_index(whole))
 
@@ -130,17 +136,23 @@ def scan(
     schema = pa.schema([travelling(field, field.name in categories) for field in whole])
     written = pa.schema([written_field(field, schema.field(field.name)) for field in whole], metadata=whole.metadata)
     units, sizes = [], []
+    skipped = 0
     for (store, path, _), footer, values in zip(files, footers, folders, strict=True):
         for number in range(footer.num_row_groups):
             group = footer.row_group(number)
-            if group.num_rows:
+            if passing is not None and not passing.possible(_ends(group, passing.columns, values)):
+                skipped += 1
+            elif group.num_rows:
                 units.append(Groups(store, path, (number,), tuple(values.items())))
                 sizes.append(_size(group, schema))
     target = config.get_bytes("files.part-size") if part_size is None else part_size
     size_of = {(unit.path, unit.groups[0]): size for unit, size in zip(units, sizes, strict=True)}
     groups = join_neighbours(units, sizes, target, config.get("files.minimum-partitions"))
     pieces = tuple(_joined(group) for group in groups) or ((),)
-    return Source(
+    if passing is not None:
+        total = sum(footer.num_row_groups for footer in footers)
+        notes.append(f"{total - skipped:,} of {total:,} row groups are read; in the others no row can pass the filters")
+    source = Source(
         "parquet",
         pieces,
         Reader(schema, categories),
@@ -155,6 +167,7 @@ def scan(
         tuple(sum(size_of[unit.path, number] for unit in piece for number in unit.groups) for piece in pieces),
         ParquetSink(),
     )
+    return source if passing is None else filtered(source, passing, keep)
 
 
 def by_file(source: Source) -> Source:
@@ -318,6 +331,23 @@ def _size(group: Any, schema: pa.Schema) -> int:
         except ValueError:
             total += int(stored.get(field.name, 0)) + 4 * group.num_rows
     return total
+
+
+def _ends(group: Any, names: Sequence[str], folders: dict[str, Any]) -> dict[str, Ends | None]:
+    """Return what the statistics of a row group and its hive folders say of some columns."""
+    found: dict[str, Ends | None] = {
+        name: None if folders[name] is None else (folders[name], folders[name]) for name in names if name in folders
+    }
+    for number in range(group.num_columns):
+        column = group.column(number)
+        known = column.statistics
+        if column.path_in_schema not in names or known is None:
+            continue
+        if known.has_min_max:
+            found[column.path_in_schema] = (known.min, known.max)
+        elif known.has_null_count and known.null_count == group.num_rows:
+            found[column.path_in_schema] = None
+    return found
 
 
 def _decoded(column: Any, rows: int) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import IO, Any, cast
 
@@ -9,7 +10,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from distsort import config
+from distsort.io.storage import Store
 from distsort.order import Order
+
+METADATA = "_metadata"
 
 
 @dataclass(frozen=True)
@@ -38,6 +42,21 @@ class _Writer:
 
     def close(self) -> None:
         self.parquet.close()
+
+
+def join_metadata(store: Store, folder: str, names: Sequence[str]) -> None:
+    """Write ``_metadata`` beside parts: their footers in one file, each row group with the name of its part."""
+    whole: Any = None
+    for name in names:
+        with store.open(f"{folder}/{name}") as file:
+            footer = pq.read_metadata(file)
+        footer.set_file_path(name)
+        if whole is None:
+            whole = footer
+        else:
+            whole.append_row_groups(footer)
+    with store.open(f"{folder}/{METADATA}", "wb") as file:
+        whole.write_metadata_file(file)
 
 
 def sorting_columns(schema: pa.Schema, order: Order) -> list[Any]:

@@ -83,8 +83,11 @@ def write_tables(folder: Path, rows: int) -> None:
         writer.close()
 
 
-def measured(command: list[str], env: dict[str, str]) -> tuple[float, float]:
-    """Run a command and return its seconds and its peak memory in MiB, read from /proc while it runs."""
+def measured(command: list[str], env: dict[str, str]) -> tuple[float, float, float]:
+    """Run a command and return its seconds, its CPU seconds, and its peak memory in MiB as /proc tells it."""
+    # What the one before has left to be written is not this one's burden.
+    os.sync()
+    before = os.times()
     start = time.perf_counter()
     peak = 0
     process = subprocess.Popen(command, env={**os.environ, **env}, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
@@ -95,10 +98,12 @@ def measured(command: list[str], env: dict[str, str]) -> tuple[float, float]:
                 peak = int(line.split()[1])
         time.sleep(0.02)
     seconds = time.perf_counter() - start
+    after = os.times()
     if process.returncode:
         assert process.stderr is not None
         raise SystemExit(f"{command[0]} failed: {process.stderr.read().decode()[-2000:]}")
-    return seconds, peak / 1024
+    busy = after.children_user + after.children_system - before.children_user - before.children_system
+    return seconds, busy, peak / 1024
 
 
 def contestants(kind: str, folder: Path, memory: int, threads: int) -> dict[str, tuple[list[str], dict[str, str]]]:
@@ -154,19 +159,20 @@ def main() -> None:
             elif kind != "records" and not (folder / f"in.{kind}").exists():
                 write_tables(folder, args.rows)
             found = contestants(kind, folder, args.memory, args.threads)
-            seconds: dict[str, list[float]] = {name: [] for name in found if (args.only or "") in name}
-            peaks = dict.fromkeys(seconds, 0.0)
+            turns: dict[str, list[tuple[float, float, float]]] = {
+                name: [] for name in found if (args.only or "") in name
+            }
             for _ in range(args.repeat):
-                for name in seconds:
+                for name in turns:
                     gone(folder / "out")
-                    took, peak = measured(*found[name])
-                    seconds[name].append(took)
-                    peaks[name] = max(peaks[name], peak)
-            base = statistics.median(next(iter(seconds.values())))
-            for name, times in seconds.items():
-                median = statistics.median(times)
+                    turns[name].append(measured(*found[name]))
+            base = None
+            for name, times in turns.items():
+                seconds, busy, peak = (statistics.median(values) for values in zip(*times, strict=True))
+                base = base or seconds
                 print(
-                    f"{kind:8} {name:28} {median:8.2f} s  {median / base:6.2f} x  {peaks[name]:7,.0f} MiB at the peak",
+                    f"{kind:8} {name:28} {seconds:8.2f} s {seconds / base:6.2f} x {busy:8.2f} s of CPU "
+                    f"{peak:7,.0f} MiB at the peak",
                     flush=True,
                 )
     finally:
