@@ -21,12 +21,13 @@ from typing import Any
 import dask
 
 import distsort
+from distsort.clusters import temporary_directory
 from distsort.errors import OptionError
 from distsort.files import budget
 from distsort.files.check import Check, check_files, combine_checks, first_rows
 from distsort.files.parts import Read, Tally, Written, check_whole, last_keys, make_tasks, read_tallies
 from distsort.files.source import FORMATS, Location, key_name, open_source, order_of_files
-from distsort.files.where import memory_size, parts_of, temporary_directory, where_to_run
+from distsort.files.where import memory_size, parts_of, where_to_run
 from distsort.io import csv
 from distsort.io.commit import Stage, begin, explained
 from distsort.io.filters import Filters

@@ -9,10 +9,11 @@ from typing import Any
 from dask.system import CPU_COUNT
 
 from distsort import config
+from distsort.clusters import temporary_directory
 from distsort.estimate import Estimate, estimate, total
 from distsort.files.budget import LIBRARIES, Budget, make_budget, row_bytes
 from distsort.files.source import Location, key_name, open_source, order_of_files
-from distsort.files.where import memory_size, parts_of, temporary_directory
+from distsort.files.where import memory_size, parts_of
 from distsort.io.filters import Filters
 from distsort.io.records import Layout
 from distsort.plan import Plan, as_html, as_text, make_plan
