@@ -6,11 +6,14 @@ What a browser shows is written here whole, without scripts of others, and renew
 
 from __future__ import annotations
 
-import html
 import json
+from html import escape
 from typing import TYPE_CHECKING, Any
 
 import tornado.web as web
+
+from distsort.report import bytes_text, seconds_text
+from distsort.report_html import document, heading, table, tracks
 
 if TYPE_CHECKING:
     from distsort.exchange.scheduler import PullState
@@ -18,14 +21,6 @@ if TYPE_CHECKING:
 PATH = "/distsort-exchange"
 REFRESH = 2
 """Seconds between two looks of the page."""
-
-STYLE = """
-body { font: 14px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 62rem; padding: 0 1rem; color: #222; }
-h1 { font-size: 1.2rem; } table { border-collapse: collapse; width: 100%; margin: 1rem 0 2rem; }
-th, td { text-align: right; padding: .2rem .6rem; border-bottom: 1px solid #ddd; } th { color: #666; font-weight: 500; }
-th:first-child, td:first-child { text-align: left; overflow-wrap: anywhere; } progress { width: 6rem; }
-@media (prefers-color-scheme: dark) { body { background: #161616; color: #ddd; } th, td { border-color: #333; } }
-"""
 
 
 def add_page(state: PullState) -> None:
@@ -52,52 +47,26 @@ class _Page(_Json):
 
 def render(overview: dict[str, Any]) -> str:
     """Return the page that shows an overview (see `PullState.overview`)."""
-    sorts = [
-        [
-            html.escape(s["sort"]),
-            s["phase"],
-            f"<progress max='{s['runs']}' value='{s['runs_made']}'></progress> {s['runs_made']:,} of {s['runs']:,}",
-            f"<progress max='{s['parts']}' value='{s['parts_made']}'></progress> {s['parts_made']:,} of {s['parts']:,}",
-            f"{s['seconds']:.1f} s",
-            f"{s['lost']:,}",
-        ]
-        for s in overview["sorts"]
-    ]
     workers = [
-        [html.escape(address), f"{w['runs']:,}", *(size(w[k]) for k in ("memory", "disk", "spilled", "pulled"))]
+        (address, f"{w['runs']:,}", *(bytes_text(w[k]) for k in ("memory", "disk", "spilled", "pulled")))
         for address, w in overview["workers"].items()
     ]
-    return (
-        f"<!doctype html><html lang='en'><head><meta charset='utf-8'><meta http-equiv='refresh' content='{REFRESH}'>"
-        f"<meta name='viewport' content='width=device-width'><title>distsort exchange</title><style>{STYLE}</style>"
-        "</head><body><h1>Sorts that exchange now</h1>"
-        + _table(["sort", "phase", "runs", "parts", "since", "runs lost"], sorts, "No sort is running.")
-        + "<h1>Run stores</h1>"
-        + _table(
-            ["worker", "runs", "in memory", "on disk", "spilled so far", "pulled so far"], workers, "No worker yet."
-        )
-        + "</body></html>"
+    stores = table(("worker", "runs", "in memory", "on disk", "spilled so far", "pulled so far"), workers)
+    return document(
+        "distsort exchange",
+        heading("Sorts that exchange now"),
+        *(_sort(each) for each in overview["sorts"]),
+        "" if overview["sorts"] else "<p>No sort is running.</p>",
+        f"<h2>Run stores</h2>{stores if workers else '<p>No worker yet.</p>'}",
+        head=f'<meta http-equiv="refresh" content="{REFRESH}">',
     )
 
 
-def _table(heads: list[str], rows: list[list[str]], nothing: str) -> str:
-    if not rows:
-        return f"<p>{nothing}</p>"
-    head = "".join(f"<th>{h}</th>" for h in heads)
-    body = "".join("<tr>" + "".join(f"<td>{c}</td>" for c in row) + "</tr>" for row in rows)
-    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
-
-
-def size(nbytes: float) -> str:
-    """Return a number of bytes to read.
-
-    Examples
-    --------
-    >>> size(0), size(3 << 20)
-    ('0 B', '3.0 MiB')
-    """
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if nbytes < 1024:
-            return f"{nbytes:.0f} B" if unit == "B" else f"{nbytes:.1f} {unit}"
-        nbytes /= 1024
-    return f"{nbytes:.1f} TiB"
+def _sort(told: dict[str, Any]) -> str:
+    bars = []
+    for name in ("runs", "parts"):
+        done, total = told[f"{name}_made"], told[name]
+        bars.append((name, 0, done / max(total, 1), f"{done:,} of {total:,}"))
+    lost = f", {told['lost']:,} runs lost" if told["lost"] else ""
+    where = f"{told['sort']}: {told['phase']}, for {seconds_text(told['seconds'])}{lost}"
+    return f'<p class="where">{escape(where)}</p>' + tracks("What is made, of runs and parts", bars, 1.0)
