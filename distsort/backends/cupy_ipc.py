@@ -5,10 +5,11 @@ frames on the other side. How the frames travel is the business of `distsort.exc
 CUDA. An allocation is exported as a whole, its base and an offset, since pools cut many arrays from one allocation::
 
     exporter    base [......|###frame###|........]      handle of the base, offset, size
-    importer         mapped once, kept   ^-- copied over NVLink to a frame of its own
+    importer         mapped once, kept   ^-- read in place, or copied over NVLink to a frame of its own
 
-Opening a mapping takes 1 to 200 ms, so it is kept until its peer is gone or the allocation is another one. Memory of
-CUDA's own pools (`cudaMallocAsync`, "rmm_async") cannot be exported; then `export` returns None.
+Opening a mapping takes 1 to 200 ms, so it is kept until its peer is gone or the allocation is another one; and never
+closed while somebody reads it, which would be the end of this process's GPU context. Memory of CUDA's own pools
+(`cudaMallocAsync`, "rmm_async") cannot be exported; then `export` returns None.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ import ctypes
 import functools
 import pickle
 import threading
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -141,13 +143,21 @@ def _driver() -> ctypes.CDLL:
     return ctypes.CDLL("libcuda.so.1")
 
 
+COPY_STREAMS = 2
+"""Streams that share a copy: one copy engine alone does not fill the links when both directions are in use."""
+COPY_SPLIT = 1 << 26
+"""Bytes of a frame from which it is copied in parts."""
+
+
 class Mappings:
     """Memory of other processes, mapped once per allocation and kept."""
 
     def __init__(self) -> None:
         self._open: dict[tuple[str, int], tuple[int, int]] = {}
+        self._users: Counter[str] = Counter()
+        self._gone: set[str] = set()
         self._lock = threading.Lock()
-        self._stream = cupy.cuda.Stream(non_blocking=True)
+        self._streams = [cupy.cuda.Stream(non_blocking=True) for _ in range(COPY_STREAMS)]
 
     def __len__(self) -> int:
         return len(self._open)
@@ -160,17 +170,66 @@ class Mappings:
         CUDARuntimeError
             The memory cannot be mapped.
         """
-        copies = [cupy.empty(f.nbytes, np.uint8) for f in frames]
-        # The pool may hand out memory that kernels of the default stream still use.
-        cupy.cuda.Stream.null.synchronize()
-        for frame, copy in zip(frames, copies, strict=True):
-            if frame.nbytes:
-                source = self._pointer(peer, frame) + frame.offset
-                cupy.cuda.runtime.memcpyAsync(
-                    copy.data.ptr, source, frame.nbytes, cupy.cuda.runtime.memcpyDefault, self._stream.ptr
-                )
-        self._stream.synchronize()
-        return copies
+        self.hold(peer)
+        try:
+            copies = [cupy.empty(f.nbytes, np.uint8) for f in frames]
+            # The pool may hand out memory that kernels of the default stream still use.
+            cupy.cuda.Stream.null.synchronize()
+            for frame, copy in zip(frames, copies, strict=True):
+                if frame.nbytes:
+                    self._copy(self._pointer(peer, frame) + frame.offset, copy)
+            for stream in self._streams:
+                stream.synchronize()
+            return copies
+        finally:
+            self.release((peer,))
+
+    def _copy(self, source: int, copy: Frame) -> None:
+        parts = len(self._streams) if copy.nbytes >= COPY_SPLIT else 1
+        step = -(-copy.nbytes // (256 * parts)) * 256
+        for at, stream in zip(range(0, copy.nbytes, step), self._streams, strict=False):
+            cupy.cuda.runtime.memcpyAsync(
+                copy.data.ptr + at,
+                source + at,
+                min(step, copy.nbytes - at),
+                cupy.cuda.runtime.memcpyDefault,
+                stream.ptr,
+            )
+
+    def view(self, peer: str, frames: Sequence[Exported]) -> list[Frame]:
+        """Return frames of a peer as they lie in its memory; only for who has called `hold`, until `release`.
+
+        Raises
+        ------
+        CUDARuntimeError
+            The memory cannot be mapped.
+        """
+        number, views = cupy.cuda.runtime.getDevice(), []
+        for frame in frames:
+            if not frame.nbytes:
+                views.append(cupy.empty(0, np.uint8))
+                continue
+            # Named as memory of this device: kernels read it as they read their own.
+            pointer = self._pointer(peer, frame) + frame.offset
+            memory = cupy.cuda.UnownedMemory(pointer, frame.nbytes, self, number)
+            views.append(cupy.ndarray(frame.nbytes, np.uint8, cupy.cuda.MemoryPointer(memory, 0)))
+        return views
+
+    def hold(self, peer: str) -> None:
+        """Keep the mappings of a peer open until `release`, even if it is gone before."""
+        with self._lock:
+            self._users[peer] += 1
+
+    def release(self, peers: Iterable[str]) -> None:
+        """End one `hold` for each name; the caller's kernels must have ended."""
+        with self._lock:
+            for peer in peers:
+                self._users[peer] -= 1
+                if not self._users[peer]:
+                    del self._users[peer]
+                    if peer in self._gone:
+                        self._gone.discard(peer)
+                        self._close(peer)
 
     def _pointer(self, peer: str, frame: Exported) -> int:
         with self._lock:
@@ -185,11 +244,23 @@ class Mappings:
             return pointer
 
     def close(self, peer: str | None = None) -> None:
-        """Unmap the memory of one peer, or of all."""
+        """Unmap the memory of one peer, or of all; what is being read is unmapped when that ends."""
         with self._lock:
-            for key in [k for k in self._open if peer is None or k[0] == peer]:
-                _, pointer = self._open.pop(key)
-                cupy.cuda.runtime.ipcCloseMemHandle(pointer)
+            for name in {k[0] for k in self._open} if peer is None else {peer}:
+                if self._users[name]:
+                    self._gone.add(name)
+                else:
+                    self._close(name)
+
+    def _close(self, peer: str) -> None:
+        for key in [k for k in self._open if k[0] == peer]:
+            _, pointer = self._open.pop(key)
+            cupy.cuda.runtime.ipcCloseMemHandle(pointer)
+
+
+def wait() -> None:
+    """Wait for all work of this process on its GPU."""
+    cupy.cuda.runtime.deviceSynchronize()
 
 
 def to_host(frames: Sequence[Frame]) -> list[npt.NDArray[np.uint8]]:

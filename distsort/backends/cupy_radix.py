@@ -238,7 +238,15 @@ def _choose(sorter: Sorter) -> int:
 
 
 def _sample(sorter: Sorter) -> None:
-    """Count how many neighbours of a sorted sample of 8-byte keys agree in their top bytes, on the device."""
+    """Count how many neighbours of a sorted sample of 8-byte keys agree in their top bytes, on the device.
+
+    Raises
+    ------
+    ValueError
+        There are fewer keys than the sample takes: its stretches would be empty.
+    """
+    if sorter.n < policy.SAMPLE:
+        raise ValueError(f"a sample of {policy.SAMPLE} keys cannot be drawn from {sorter.n}: sort them without one")
     take, compare = kernels(FINISH_FILE, sample_names(sorter.method.source, sorter.method.unify))
     keys = cupy.empty(policy.SAMPLE, np.uint64)
     blocks, threads = policy.SAMPLE // 256, 256

@@ -1,10 +1,13 @@
 """How slices in GPU memory cross between two workers.
 
-    same host     the owner exports the slice, the reader maps the allocation once and copies over NVLink
+    same host     the owner exports the slice, the reader maps the allocation once and reads over NVLink
     ucx           frames stay on the device, the comm moves them
     otherwise     through pinned host memory: the cluster's comm carries plain bytes
 
-The owner keeps what it has exported until the reader says that it has copied it, or is gone: a lease. If the memory
+Mapped slices that are to be merged are read in place: the merge takes each of their rows once, so a copy before it
+would only add a trip through memory. A slice that is a part by itself is copied.
+
+The owner keeps what it has exported until the reader says that it has read it, or is gone: a lease. If the memory
 cannot be exported, or cannot be mapped, the next way is taken, and remembered for that peer.
 """
 
@@ -12,13 +15,16 @@ from __future__ import annotations
 
 import pickle
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from distributed.protocol import to_serialize
 
 from distsort.backends import cupy_ipc
 from distsort.local import Run
+
+READ_IN_PLACE = True
+"""Whether mapped slices are merged where they lie; without, they are copied first, which the bench measures."""
 
 
 class DeviceTransport:
@@ -78,11 +84,26 @@ class DeviceTransport:
         """Whether memory of an owner on that host can be mapped here, as far as is known."""
         return host == self.host and owner not in self._unmappable
 
-    def unpack(self, owner: str, answer: dict[str, Any]) -> list[Run] | None:
-        """Turn an answer into slices in the memory of this process; None if it must be asked for in another way."""
+    def hold(self, owner: str) -> bool:
+        """Ask whether slices of an owner may be read in place; then its mappings stay open until `release`."""
+        if READ_IN_PLACE:
+            self._mappings.hold(owner)
+        return READ_IN_PLACE
+
+    def release(self, owners: Iterable[str]) -> None:
+        """Wait for what this process does on its GPU, then end one `hold` for each name."""
+        cupy_ipc.wait()
+        self._mappings.release(owners)
+
+    def unpack(self, owner: str, answer: dict[str, Any], in_place: bool = False) -> list[Run] | None:
+        """Turn an answer into slices; None if it must be asked for in another way.
+
+        They lie in memory of this process, or with `in_place`, in that of the owner, who was asked for by `hold`.
+        """
         if answer["device"] == "ipc":
+            read = self._mappings.view if in_place else self._mappings.copy
             try:
-                frames = self._mappings.copy(owner, pickle.loads(answer["frames"]))
+                frames = read(owner, pickle.loads(answer["frames"]))
             except cupy_ipc.CUDARuntimeError:
                 self._unmappable.add(owner)
                 return None

@@ -28,6 +28,7 @@ import sys
 from asyncio import CancelledError as LoopCancelled
 from collections.abc import Callable, Sequence
 from concurrent.futures import CancelledError
+from contextlib import ExitStack
 from typing import Any, TypeVar
 
 from distsort.blocks import Block
@@ -88,20 +89,25 @@ def make_part(routes: Routes, part: int, spec: Spec) -> Block:
     # Empty slices stay away, but one piece must come to say what an empty part is made of.
     filled = [r for r, (start, stop) in enumerate(table) if stop > start] or [0]
     bounds = [(routes.sources[r], int(table[r, 0]), int(table[r, 1])) for r in filled]
-    if bounds[0][0].held is not None:
-        pieces = [source.held.cut(start, stop) for source, start, stop in bounds if source.held is not None]
-    else:
-        pieces = _pull(bounds, routes)
     starts = routes.cuts.starts
-    return merge_runs(pieces, spec, routes.cuts.first(part), [starts[r] for r in filled])
+    with ExitStack() as until_merged:
+        if bounds[0][0].held is not None:
+            pieces = [source.held.cut(start, stop) for source, start, stop in bounds if source.held is not None]
+        else:
+            pieces = _pull(bounds, routes, until_merged)
+        return merge_runs(pieces, spec, routes.cuts.first(part), [starts[r] for r in filled])
 
 
-def _pull(bounds: Sequence[tuple[Source, int, int]], routes: Routes) -> list[Run]:
+def _pull(bounds: Sequence[tuple[Source, int, int]], routes: Routes, stack: ExitStack) -> list[Run]:
     from distsort.exchange.transport import Slice
 
     slices = [Slice(*b) for b in bounds]
     service = _service()
-    return _reading(service, routes.barrier, routes.options, lambda: service.reader.pull(slices, routes.options))
+
+    def read() -> list[Run]:
+        return stack.enter_context(service.reader.pull(slices, routes.options))
+
+    return _reading(service, routes.barrier, routes.options, read)
 
 
 def _reading(service: Any, barrier: Any, options: Options, read: Callable[[], T]) -> T:

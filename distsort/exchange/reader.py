@@ -12,7 +12,7 @@ import contextlib
 import pickle
 import time
 from collections import defaultdict
-from collections.abc import Coroutine, Iterable, Sequence
+from collections.abc import Coroutine, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -87,8 +87,11 @@ class Reader:
         await self._all(ask(address, mine) for address, mine in _by_address(sources))
         return keys
 
-    def pull(self, slices: Sequence[Slice], options: Options) -> list[Run]:
+    @contextlib.contextmanager
+    def pull(self, slices: Sequence[Slice], options: Options) -> Iterator[list[Run]]:
         """Bring slices here; called from the thread of a part task.
+
+        Several slices may be views of another worker's GPU memory: all are good until the context ends.
 
         Raises
         ------
@@ -97,10 +100,26 @@ class Reader:
         CancelledError
             The task is not wanted any more.
         """
-        pieces = self.service.call(self._pull(self.worker.get_current_task(), slices, options))
-        return [join(p) for p in pieces]
+        held: list[tuple[Source, str]] | None = [] if len(slices) > 1 else None
+        come = time.perf_counter()
+        try:
+            pieces = self.service.call(self._pull(self.worker.get_current_task(), slices, options, held))
+            come = time.perf_counter()
+            yield [join(p) for p in pieces]
+        finally:
+            if held:
+                self.service.devices.release([source.address for source, _ in held])
+                self.seconds += time.perf_counter() - come  # only now all has been read
+                self.service.loop.call_soon_threadsafe(self._end_leases, held, options)
 
-    async def _pull(self, key: Any, slices: Sequence[Slice], options: Options) -> list[list[Run]]:
+    def _end_leases(self, held: Sequence[tuple[Source, str]], options: Options) -> None:
+        for source, lease in held:
+            self._later(self._ask([source], "distsort_copied", {"lease": lease}, options))
+
+    async def _pull(
+        self, key: Any, slices: Sequence[Slice], options: Options, held: list[tuple[Source, str]] | None
+    ) -> list[list[Run]]:
+        """Bring slices; note in `held` the leases of those that are read in place."""
         task = asyncio.current_task()
         assert task is not None
         self.pulls[key].add(task)
@@ -118,7 +137,8 @@ class Reader:
             mapped = bool(host) and self.service.devices.maps(address, host)
             limit = MAPPED_MESSAGE if mapped else options.message
             for batch in transport.batches([slices[i] for i in mine], limit):
-                for (at, _), run in zip(batch, await self._fetch(address, [s for _, s in batch], options), strict=True):
+                runs = await self._fetch(address, [s for _, s in batch], options, held)
+                for (at, _), run in zip(batch, runs, strict=True):
                     pieces[mine[at]].append(run)
 
         try:
@@ -130,7 +150,9 @@ class Reader:
                 del self.pulls[key]
         return pieces
 
-    async def _fetch(self, address: str, batch: Sequence[Slice], options: Options) -> list[Run]:
+    async def _fetch(
+        self, address: str, batch: Sequence[Slice], options: Options, held: list[tuple[Source, str]] | None
+    ) -> list[Run]:
         """Bring slices from one worker with one question."""
         sources = [s.source for s in batch]
         wanted = [(s.source.attempt, s.start, s.stop) for s in batch]
@@ -143,13 +165,17 @@ class Reader:
         self.pulled += size
         if "device" not in answer:
             return transport.unpack(answer, [len(s) for s in batch])
+        devices, lease = self.service.devices, answer["lease"]
+        in_place = bool(lease) and held is not None and devices.hold(address)
+        if in_place and held is not None:
+            held.append((sources[0], lease))
         try:
-            runs = await self.service.in_thread(self.service.devices.unpack, address, answer)
+            runs = await self.service.in_thread(devices.unpack, address, answer, in_place)
         finally:
-            if answer["lease"]:
-                self._later(self._ask(sources, "distsort_copied", {"lease": answer["lease"]}, options))
+            if lease and not in_place:
+                self._end_leases([(sources[0], lease)], options)
         if runs is None:
-            return await self._fetch(address, batch, options)
+            return await self._fetch(address, batch, options, held)
         return transport.cut_apart(runs, [len(s) for s in batch]) if answer["packed"] else runs
 
     async def _local(self, piece: Slice) -> Run:

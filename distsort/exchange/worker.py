@@ -206,7 +206,7 @@ class WorkerService:
         return transport.pack(runs, nbytes, devices, host, reader)
 
     def on_copied(self, lease: str) -> None:
-        """Let go of device memory that a peer has copied."""
+        """Let go of device memory that a peer has read."""
         self.devices.end_lease(lease)
 
     async def in_thread(self, function: Any, *args: Any) -> Any:

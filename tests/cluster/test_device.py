@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import pickle
+import threading
+from collections import Counter
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -21,13 +25,23 @@ class Mappings:
 
     def __init__(self) -> None:
         self.peers: set[str] = set()
+        self.held: Counter[str] = Counter()
         self.broken = False
 
     def copy(self, peer, frames):
+        return [f.copy() for f in self.view(peer, frames)]
+
+    def view(self, peer, frames):
         if self.broken:
             raise cupy_ipc.CUDARuntimeError(1)
         self.peers.add(peer)
-        return [MEMORY[f.base].copy() for f in frames]
+        return [MEMORY[f.base] for f in frames]
+
+    def hold(self, peer):
+        self.held[peer] += 1
+
+    def release(self, peers):
+        self.held.subtract(peers)
 
     def close(self, peer=None):
         self.peers = set() if peer is None else self.peers - {peer}
@@ -41,6 +55,7 @@ def ends(monkeypatch):
         return [cupy_ipc.Exported(b"", id(f), 0, 0, f.nbytes) for f in frames]
 
     monkeypatch.setattr(cupy_ipc, "Mappings", Mappings)
+    monkeypatch.setattr(cupy_ipc, "wait", lambda: None)
     monkeypatch.setattr(cupy_ipc, "export", export)
     monkeypatch.setattr(cupy_ipc, "dump", lambda b: (pickle.dumps(b.dtype), [b.view(np.uint8)]))
     monkeypatch.setattr(cupy_ipc, "load", lambda header, frames: frames[0].view(pickle.loads(header)))
@@ -108,3 +123,177 @@ def test_what_cannot_be_exported_and_other_hosts(ends, monkeypatch, over_ucx):
         same(reader.unpack("owner", sent(answer)))
     assert not owner.leases
     assert not reader.maps("owner", "another host")
+
+
+# Reading in place: Reader and DeviceTransport together, over two owners that answer at once
+
+
+class Owner:
+    """A worker as a reader sees it: it answers questions about its one run."""
+
+    def __init__(self, transport, run):
+        self.transport, self.run = transport, run
+
+    async def distsort_slices(self, wanted, host, reader):
+        cut = [self.run.cut(start, stop) for _, start, stop in wanted]
+        answer = self.transport.pack(cut, host, reader)
+        return {"lost": None, "packed": False, **sent(answer)}
+
+    async def distsort_copied(self, lease):
+        self.transport.end_lease(lease)
+
+
+@pytest.fixture
+def pulling(ends):
+    """Return a reader on a loop of its own, its device transport, and two owners."""
+    from distsort.exchange.device import DeviceTransport
+    from distsort.exchange.reader import Reader
+
+    transport, there = ends
+    owners = {
+        name: Owner(t, Run(np.arange(n)))
+        for name, t, n in (("a", transport, 9), ("b", DeviceTransport(over_ucx=False), 7))
+    }
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever)
+    thread.start()
+    worker = SimpleNamespace(rpc=owners.__getitem__, get_current_task=lambda: "part")
+
+    async def in_thread(function, *args):
+        return await loop.run_in_executor(None, function, *args)
+
+    service = SimpleNamespace(
+        worker=worker,
+        store=None,
+        address="reader",
+        devices=there,
+        loop=loop,
+        in_thread=in_thread,
+        call=lambda coroutine: asyncio.run_coroutine_threadsafe(coroutine, loop).result(20),
+    )
+    yield Reader(service, 1 << 20), there, owners
+    loop.call_soon_threadsafe(loop.stop)
+    thread.join()
+    loop.close()
+
+
+def settled(reader):
+    """Wait until the news that the reader sends in the background has come."""
+
+    async def news():
+        while reader._news:
+            await asyncio.sleep(0.001)
+
+    reader.service.call(news())
+
+
+OPTIONS = SimpleNamespace(in_flight=1 << 20, message=1 << 20, timeout=20.0)
+
+
+def slices(reader, *bounds):
+    from distsort.exchange.handles import Source
+    from distsort.exchange.transport import Slice
+
+    host = reader.service.devices.host
+    return [Slice(Source("run", name, name, 8.0, host), start, stop) for name, start, stop in bounds]
+
+
+def leases(owners):
+    return sum(len(o.transport.leases) for o in owners.values())
+
+
+def test_slices_that_are_merged_are_read_where_they_lie(pulling):
+    reader, there, owners = pulling
+    with reader.pull(slices(reader, ("a", 2, 5), ("b", 0, 7)), OPTIONS) as runs:
+        assert [r.rows.tolist() for r in runs] == [[2, 3, 4], list(range(7))]
+        assert np.shares_memory(runs[0].rows, owners["a"].run.rows)
+        assert leases(owners) == 2
+        assert there._mappings.held == {"a": 1, "b": 1}
+    settled(reader)
+    assert leases(owners) == 0
+    assert not +there._mappings.held
+
+
+def test_a_slice_alone_is_copied_for_it_is_the_result(pulling):
+    reader, there, owners = pulling
+    with reader.pull(slices(reader, ("a", 2, 5)), OPTIONS) as (run,):
+        assert run.rows.tolist() == [2, 3, 4]
+        assert not np.shares_memory(run.rows, owners["a"].run.rows)
+        assert not there._mappings.held
+    settled(reader)
+    assert leases(owners) == 0
+
+
+def test_without_reading_in_place_all_are_copied(pulling, monkeypatch):
+    from distsort.exchange import device
+
+    monkeypatch.setattr(device, "READ_IN_PLACE", False)
+    reader, there, owners = pulling
+    with reader.pull(slices(reader, ("a", 2, 5), ("b", 0, 7)), OPTIONS) as runs:
+        assert not np.shares_memory(runs[1].rows, owners["b"].run.rows)
+    settled(reader)
+    assert (leases(owners), dict(there._mappings.held)) == (0, {})
+
+
+def test_a_merge_that_fails_ends_its_leases(pulling):
+    reader, there, owners = pulling
+    with pytest.raises(ZeroDivisionError), reader.pull(slices(reader, ("a", 2, 5), ("b", 0, 7)), OPTIONS):
+        raise ZeroDivisionError
+    settled(reader)
+    assert leases(owners) == 0
+    assert not +there._mappings.held
+
+
+def test_what_cannot_be_mapped_comes_in_another_way_with_no_lease_left(pulling):
+    reader, there, owners = pulling
+    there._mappings.broken = True
+    with reader.pull(slices(reader, ("a", 2, 5), ("b", 0, 7)), OPTIONS) as runs:
+        assert [r.rows.tolist() for r in runs] == [[2, 3, 4], list(range(7))]
+    settled(reader)
+    assert leases(owners) == 0
+    assert not +there._mappings.held
+
+
+def test_mappings_in_use_outlive_their_peer(monkeypatch):
+    """A worker that dies while its memory is read: the mapping is closed when the reading has ended, not before."""
+    opened, closed = [], []
+
+    def open_handle(handle):
+        opened.append(handle)
+        return 1000 * len(opened)
+
+    runtime = SimpleNamespace(
+        ipcOpenMemHandle=open_handle,
+        ipcCloseMemHandle=closed.append,
+        getDevice=lambda: 0,
+        CUDARuntimeError=cupy_ipc.CUDARuntimeError,
+    )
+    cuda = SimpleNamespace(
+        Stream=lambda non_blocking: None,
+        runtime=runtime,
+        UnownedMemory=lambda pointer, nbytes, owner, device: (pointer, nbytes),
+        MemoryPointer=lambda memory, offset: memory,
+    )
+    fake = SimpleNamespace(cuda=cuda, ndarray=lambda n, dtype, pointer: pointer, empty=lambda n, dtype: (0, n))
+    monkeypatch.setattr(cupy_ipc, "cupy", fake)
+    maps = cupy_ipc.Mappings()
+    frames = [
+        cupy_ipc.Exported(b"x", 7, 1, 16, 100),
+        cupy_ipc.Exported(b"x", 7, 1, 200, 8),
+        cupy_ipc.Exported(b"", 0, 0, 0, 0),
+    ]
+    maps.hold("a")
+    assert maps.view("a", frames) == [(1016, 100), (1200, 8), (0, 0)]
+    assert opened == [b"x"]
+    maps.hold("a")
+    maps.close("a")
+    maps.release(["a"])
+    assert closed == []
+    maps.release(["a"])
+    assert (closed, len(maps)) == ([1000], 0)
+    maps.hold("a")
+    maps.view("a", frames)
+    maps.release(["a"])
+    assert len(maps) == 1
+    maps.close()
+    assert closed == [1000, 2000]
