@@ -20,7 +20,9 @@ from typing import TypeVar
 from distsort import blocks
 from distsort.blocks import Block, Column
 from distsort.cuts import IntArray
+from distsort.errors import OutputError
 from distsort.exchange.spill import RunFile
+from distsort.io.commit import explain
 from distsort.local import Run, Spec
 
 T = TypeVar("T")
@@ -95,14 +97,25 @@ class RunStore:
             return sum(h.run.nbytes for h in self._held.values() if isinstance(h.run, RunFile))
 
     def put(self, attempt: str, run: Run, spec: Spec) -> bool:
-        """Keep a run, spilling older ones where the budget asks for it; False if it was freed while it was made."""
+        """Keep a run, spilling older ones where the budget asks for it; False if it was freed while it was made.
+
+        Raises
+        ------
+        OutputError
+            The disk refused the spill: the run is not kept.
+        """
         with self._lock:
             if attempt in self._freed:
                 self._freed.remove(attempt)
                 return False
             on_device = blocks.on_device(run.rows)
             self._held[attempt] = _Held(run, spec, run.nbytes, on_device, "device" if on_device else "host")
-        self._shrink()
+        try:
+            self._shrink()
+        except OutputError:
+            with self._lock:
+                self._held.pop(attempt, None)
+            raise
         return True
 
     def free(self, attempts: Sequence[str]) -> None:
@@ -186,8 +199,11 @@ class RunStore:
 
             moved = _each(held.run, cupy_ipc.park)
         else:
-            self.directory.mkdir(parents=True, exist_ok=True)
-            moved = RunFile(held.run, self.directory / attempt)
+            try:
+                self.directory.mkdir(parents=True, exist_ok=True)
+                moved = RunFile(held.run, self.directory / attempt)
+            except OSError as error:
+                raise explain(str(self.directory), error) from error
         with self._lock:
             kept = self._held.get(attempt) is held
             if kept:

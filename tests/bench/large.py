@@ -18,6 +18,18 @@ import sys
 import time
 from pathlib import Path
 
+# A cluster of two workers of 1 GiB each, and the command line beside it.
+WORKERS = """
+import sys
+from distributed import LocalCluster
+from distsort.cli import main
+if __name__ == "__main__":
+    folder = sys.argv[sys.argv.index("-T") + 1]
+    options = {"threads_per_worker": 1, "memory_limit": "1 GiB", "dashboard_address": ":0"}
+    with LocalCluster(n_workers=2, local_directory=folder, **options) as cluster:
+        sys.argv += ["--scheduler", cluster.scheduler_address]
+        main()
+"""
 DISTSORT = [sys.executable, "-c", "from distsort.cli import main; main()"]
 
 
@@ -55,13 +67,15 @@ def left(folder: Path) -> str:
     return ", ".join(name for name in names if name not in ("in.rec", "tmp", "out", "report.json")) or "nothing"
 
 
-def run(folder: Path, where: list[str], label: str, kill_after: float | None = None) -> float:
+def run(folder: Path, program: list[str], label: str, kill_after: float | None = None) -> float:
     """Sort once and say how it went."""
     out = folder / "out"
     if out.exists():
         shutil.rmtree(out)
     report = folder / "report.json"
-    command = [*DISTSORT, "sort", f"{folder}/in.rec", "-o", str(out), "-T", f"{folder}/tmp", "-q", *where]
+    command = [*program, "sort", f"{folder}/in.rec", "-o", str(out), "-T", f"{folder}/tmp", "-q"]
+    if program == DISTSORT:
+        command += ["-S", "1G"]
     seconds, peaks, status = watch([*command, "--report", str(report)], kill_after)
     shown = " ".join(f"{peak:,}" for peak in sorted(peaks.values(), reverse=True)[:4])
     print(f"{label}: status {status}, {seconds:.1f} s, peaks {shown} MiB, left: {left(folder)}", flush=True)
@@ -90,17 +104,17 @@ def main() -> None:
         made = [*DISTSORT, "generate", "records", f"{args.folder}/in.rec", "-n", str(args.rows)]
         subprocess.run(made, check=True)
     places = {
-        "process": ["-S", "1G"],
-        "workers": ["--workers", "2", "--conf", "distributed.nanny.environ.MALLOC_TRIM_THRESHOLD_=65536"],
+        "process": DISTSORT,
+        "workers": [sys.executable, "-c", WORKERS],
     }
-    for name, where in places.items():
+    for name, program in places.items():
         if args.only in (None, name):
-            seconds = run(args.folder, where, name) if args.seconds is None else args.seconds
+            seconds = run(args.folder, program, name) if args.seconds is None else args.seconds
             for number in range(args.kills):
                 share = (number + 1) / (args.kills + 1)
-                run(args.folder, where, f"{name}, killed at {share:.0%}", share * seconds)
+                run(args.folder, program, f"{name}, killed at {share:.0%}", share * seconds)
                 if number == args.kills - 1:
-                    run(args.folder, where, f"{name}, started again")
+                    run(args.folder, program, f"{name}, started again")
     shutil.rmtree(args.folder / "out", ignore_errors=True)
 
 
