@@ -106,7 +106,7 @@ class Plan:
             "rows": f"unknown until it runs{size}" if self.rows is None else f"{self.rows:,}{size}",
             "runs": f"{self.runs:,} sorted where they lie on the {self.backend} backend{self._joined()}",
             "parts": f"{self.parts:,} of equal size{self._part_rows()}",
-            "exchange": f"{self.exchange}: {self.tasks:,} tasks{self._traffic()}",
+            "exchange": f"{self.exchange_text}{self._traffic()}",
         }
         if self.nbytes is not None:
             alone, shared = bytes_text(self.peak() or 0), bytes_text(self.peak(4) or 0)
@@ -127,6 +127,11 @@ class Plan:
     def _repr_html_(self) -> str:
         """Return what a notebook shows."""
         return as_html(self.title, self.facts(), self.estimates(), CPU_COUNT, because=self.reasons)
+
+    @property
+    def exchange_text(self) -> str:
+        """How rows move, in how many tasks."""
+        return f"{self.exchange}: {self.tasks:,} {'task' if self.tasks == 1 else 'tasks'}"
 
     def _joined(self) -> str:
         return f", made of {self.blocks:,} blocks" if self.blocks != self.runs else ""

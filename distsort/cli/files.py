@@ -19,6 +19,7 @@ from distsort.cli.options import (
     parse_key,
     place_options,
 )
+from distsort.errors import OptionError
 
 if TYPE_CHECKING:
     from distsort.report import Report
@@ -32,7 +33,7 @@ def _job_options(command: Callable[..., Any]) -> Callable[..., Any]:
             "--report", "report_file", metavar="FILE", help="Write the report there: .html a page, else JSON."
         ),
         click.option("--show", type=click.IntRange(min=0), default=0, metavar="N", help="Print the first N rows."),
-        click.option("-T", "--temporary-directory", metavar="DIR", help="Where runs spill."),
+        click.option("-T", "--temporary-directory", metavar="DIR", help="Where runs spill. [default: the system's]"),
         click.option("--gpus", type=click.IntRange(min=1), metavar="N", help="Start a cluster with N GPUs; they sort."),
         click.option("--workers", type=click.IntRange(min=1), metavar="N", help="Start a cluster of N processes here."),
         click.option("--scheduler-file", metavar="FILE", help="Where a Dask scheduler has written its address."),
@@ -89,6 +90,8 @@ def _run(options: dict[str, Any], presorted: bool) -> None:
         raise click.UsageError("Missing option '-o' / '--output'.", click.get_current_context())
     quiet = options["quiet"]
     with trouble(options["verbose"]):
+        for option in ("--report", "--performance-report"):
+            check_folder(option, options["report_file" if option == "--report" else "performance_report"])
         import dask
 
         from distsort import config
@@ -183,6 +186,12 @@ def split_columns(text: str | None) -> list[str] | None:
     return None if text is None else text.split(",")
 
 
+def check_folder(option: str, path: str | None) -> None:
+    """Refuse a file that could not be written, before hours of work and not after them."""
+    if path is not None and not Path(path).absolute().parent.is_dir():
+        raise OptionError(f"{option} {path}: there is no folder {Path(path).parent}")
+
+
 def _write_report(report: Report, path: Path) -> None:
     if path.suffix in (".html", ".htm"):
         from distsort.report_page import page
@@ -226,6 +235,8 @@ def _show(report: Report, keys: list[str], count: int) -> None:
 
 
 def _cell(value: Any) -> str:
+    if isinstance(value, bytes):
+        value = value.decode(errors="backslashreplace")
     text = "null" if value is None else str(value).replace("\n", " ")
     return text if len(text) <= 40 else text[:37] + "..."
 

@@ -11,9 +11,39 @@ import difflib
 import re
 from pathlib import Path
 
-from distsort.cli.mistakes import BY_CLASS, CASES
+from distsort import errors
+from distsort.cli.mistakes import CASES
 
 MOST = 3
+
+# Where no pattern fits, by the class of the error.
+BY_CLASS: dict[type[BaseException], tuple[str, ...]] = {
+    errors.NotSortedError: (
+        "it is sorted by another key or direction: give -k and -r as it was sorted",
+        "text was sorted by a locale: sort it with LC_ALL=C, or by 'distsort sort'",
+        "it is not sorted: use 'distsort sort' without -m",
+    ),
+    errors.ValidationError: (
+        "an input file was changed while it was sorted: sort again when nothing writes to it",
+        "two jobs write to one place: give each an output of its own",
+        "neither is so: this is a fault of distsort, please report it with -v",
+    ),
+    errors.ExchangeError: (
+        "a worker ran out of memory and was killed: give it more, or start more workers",
+        "the network between workers is slow or cut: --conf pull.timeout=120s",
+        "a worker hangs: look at its log and at the dashboard",
+    ),
+    MemoryError: (
+        "the input is larger than memory: add -S 2G, which spills to -T",
+        "one row group or file is too large: write smaller ones",
+        "other programs take the memory: look at 'free -h'",
+    ),
+    ConnectionError: (
+        "the scheduler or a worker was closed meanwhile: look at its log",
+        "a worker was killed for its memory: give it more, or start more workers",
+        "the network was cut: sort again",
+    ),
+}
 
 
 def near_files(path: str) -> list[str]:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from distsort import errors
-
 
 @dataclass(frozen=True)
 class Case:
@@ -28,6 +26,14 @@ class Case:
 
 CASES: tuple[Case, ...] = (
     Case(
+        r"^(--(?:performance-)?report) .*there is no folder",
+        (
+            "the folder is not there: make it first",
+            "a relative path counts from the current folder: give the whole path",
+            "a report is one file, not a folder: name it, as in --report report.html",
+        ),
+    ),
+    Case(
         r"^(.+): (?:there is no such file or folder|no file matches)",
         (
             "the name is misspelt: there is {close}",
@@ -43,6 +49,22 @@ CASES: tuple[Case, ...] = (
             "names that begin with a dot or an underscore are passed over: rename the files, or name them one by one",
             "the folder is that of a job that failed: look at its parent for the data",
             "the files are not there yet: wait for what writes them",
+        ),
+    ),
+    Case(
+        r"^key '[\d.,bdfgiMhnRrV]+' is not a column of",
+        (
+            "GNU's -k 2,2 takes numbers of fields: here a key is the name of a column",
+            "GNU's letters for numbers (-k 2n) are not needed: the type of the column says how to compare",
+            "descending is said behind the name, as in -k price:desc, or by -r for all keys",
+        ),
+    ),
+    Case(
+        r"^key '[^']*,[^']*' is not a column of",
+        (
+            "several keys need several -k: -k price:desc -k name",
+            "the CSV file has another delimiter, so that its header is read as one name: say --delimiter ';' or tab",
+            "capitals and blanks count in names: write the column as the message has it",
         ),
     ),
     Case(
@@ -206,6 +228,22 @@ CASES: tuple[Case, ...] = (
         ),
     ),
     Case(
+        r"needs a GPU|CUDA finds none|cupy is not installed",
+        (
+            "no GPU is seen here: leave out --backend, numpy sorts too",
+            "the driver is older than cupy's CUDA: 'distsort info' and 'nvidia-smi' show both",
+            "the GPUs are on a cluster: name it with --scheduler",
+        ),
+    ),
+    Case(
+        r"^filter",
+        (
+            "a text needs no quotes of its own, but the shell's: --where 'carrier = UA'",
+            "only Parquet files are filtered as they are read: write others as Parquet first",
+            "the value is of another type than the column: write it as the column has it",
+        ),
+    ),
+    Case(
         r"--performance-report",
         (
             "threads of this process make none: add --workers N",
@@ -294,7 +332,7 @@ CASES: tuple[Case, ...] = (
         ),
     ),
     Case(
-        r"Missing argument",
+        r"Missing argument '(?:IN|PATH)",
         (
             "no input was named: give files, folders, wildcards or URLs",
             "standard input is not read: write it to a file first",
@@ -310,31 +348,3 @@ CASES: tuple[Case, ...] = (
         ),
     ),
 )
-
-BY_CLASS: dict[type[BaseException], tuple[str, ...]] = {
-    errors.NotSortedError: (
-        "it is sorted by another key or direction: give -k and -r as it was sorted",
-        "text was sorted by a locale: sort it with LC_ALL=C, or by 'distsort sort'",
-        "it is not sorted: use 'distsort sort' without -m",
-    ),
-    errors.ValidationError: (
-        "an input file was changed while it was sorted: sort again when nothing writes to it",
-        "two jobs write to one place: give each an output of its own",
-        "neither is so: this is a fault of distsort, please report it with -v",
-    ),
-    errors.ExchangeError: (
-        "a worker ran out of memory and was killed: give it more, or start more workers",
-        "the network between workers is slow or cut: --conf pull.timeout=120s",
-        "a worker hangs: look at its log and at the dashboard",
-    ),
-    MemoryError: (
-        "the input is larger than memory: add -S 2G, which spills to -T",
-        "one row group or file is too large: write smaller ones",
-        "other programs take the memory: look at 'free -h'",
-    ),
-    ConnectionError: (
-        "the scheduler or a worker was closed meanwhile: look at its log",
-        "a worker was killed for its memory: give it more, or start more workers",
-        "the network was cut: sort again",
-    ),
-}

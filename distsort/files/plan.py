@@ -81,7 +81,7 @@ class FilePlan:
         }
         if self.budget is None:
             told.update(self.plan.facts())
-            told["exchange"] = f"{self.plan.exchange}: {self.plan.tasks:,} tasks"
+            told["exchange"] = self.plan.exchange_text
             each = "the process" if self.processes == 1 else f"each of {self.processes} processes"
             told["memory"] = f"about {bytes_text(self.peak)} in {each}, beside what it holds at the start"
         else:
@@ -174,6 +174,7 @@ def plan_files(
     )
     processes = 1 if threads else max(1, min(CPU_COUNT, len(source.pieces)))
     traffic = 0 if threads or plan.exchange == "none" else source.nbytes
+    alone = budget is None and plan.exchange == "none"
     estimates = estimate(
         rows=source.rows if source.rows is not None else int(source.nbytes / row_bytes(source)),
         nbytes=source.nbytes,
@@ -196,7 +197,7 @@ def plan_files(
         CPU_COUNT if budget is None else budget.threads,
         (plan.peak(processes) or 0) + LIBRARIES if budget is None else budget.peak,
         traffic,
-        estimates if sorter == "numpy" else (),
+        tuple(e for e in estimates if sorter == "numpy" and not (alone and e.phase == "merge")),
         budget,
         temporary_directory() or "of the system",
         source.notes,

@@ -145,6 +145,8 @@ def test_plan_reads_no_rows(run, numbers, tmp_path, monkeypatch):
     facts = json.loads(run("plan", numbers, "-k", "k", "--json")[1])
     assert facts["plan"]["rows"] == 4
     assert [each["phase"] for each in facts["estimates"]] == ["read", "sort", "merge", "write"]
+    alone = json.loads(run("plan", numbers, "-k", "k", "--json", "--conf", "files.minimum-partitions=1")[1])
+    assert [each["phase"] for each in alone["estimates"]] == ["read", "sort", "write"]
     assert facts["seconds"] == pytest.approx(sum(each["seconds"] for each in facts["estimates"]))
     spilling = json.loads(run("plan", numbers, "-k", "k", "-S", "2G", "--json")[1])
     assert [each["phase"] for each in spilling["estimates"]] == ["read", "sort", "spill", "merge", "write"]
@@ -278,6 +280,21 @@ def test_module_runs():
         [sys.executable, "-m", "distsort.cli", "--version"], capture_output=True, text=True, check=True
     )
     assert done.stdout.startswith("distsort, version ")
+
+
+def test_lines_are_shown_as_text(run, tmp_path):
+    (tmp_path / "in.txt").write_bytes(b"b\na\n\xff\n")
+    out = run("sort", tmp_path / "in.txt", "-o", tmp_path / "out", "--show", 3)[1]
+    assert out.splitlines()[-4:] == ["line", "a", "b", "\\xff"]
+
+
+def test_a_report_that_could_not_be_written_is_refused_before_the_sort(run, numbers, tmp_path):
+    for option in ("--report", "--performance-report"):
+        place = tmp_path / "nowhere" / "r.html"
+        status, out, err = run("sort", numbers, "-o", tmp_path / "out", "-k", "k", option, place)
+        assert (status, out) == (2, "")
+        assert err.startswith(f"error: {option} {place}: there is no folder {tmp_path}/nowhere\n")
+        assert not (tmp_path / "out").exists()
 
 
 def test_numbers_and_text_align(run, tmp_path):

@@ -9,8 +9,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from distsort import cli, errors
-from distsort.cli.hints import MOST, hints, near_files
-from distsort.cli.mistakes import BY_CLASS, CASES
+from distsort.cli.hints import BY_CLASS, MOST, hints, near_files
+from distsort.cli.mistakes import CASES
 
 # What hints name of other programs.
 FOREIGN = {"--memory-limit"}
@@ -48,6 +48,10 @@ def test_hints_are_short_and_said_once():
     [
         (("sort", "IN", "-o", "OUT"), "OptionError", "no key was given: add -k COLUMN"),
         (("sort", "IN", "-o", "OUT", "-k", "K"), "InputError", "capitals and blanks count"),
+        (("sort", "IN", "-o", "OUT", "-k", "2,2"), "InputError", "GNU's -k 2,2 takes numbers of fields"),
+        (("sort", "IN", "-o", "OUT", "-k", "k,pair"), "InputError", "several keys need several -k"),
+        (("sort", "IN", "-o", "OUT", "-k", "k", "--report", "no/r.html"), "OptionError", "the folder is not there"),
+        (("sort", "IN", "-o", "OUT", "-k", "k", "--where", "kk > 3"), "InputError", "a text needs no quotes"),
         (("sort", "IN", "-o", "OUT", "-k", "pair"), "KeyTypeError", "the column holds lists or structs"),
         (("sort", "IN", "-o", "IN", "-k", "k"), "OptionError", "GNU's -o may be its input"),
         (("sort", "IN", "-o", "TAKEN", "-k", "k"), "OutputError", "an earlier run made it"),
