@@ -124,9 +124,11 @@ def trouble(verbose: bool = False) -> Iterator[None]:
         if verbose:
             traceback.print_exc()
         raise Trouble(str(error), error) from error
-    except (OSError, MemoryError, RuntimeError, ValueError, TypeError) as error:
-        if verbose or isinstance(error, BrokenPipeError):
-            raise
+    except (click.ClickException, click.exceptions.Exit, click.Abort, BrokenPipeError):
+        raise
+    except Exception as error:  # of a library, of a disk, of a network: whatever it is, people get one line
+        if verbose:
+            traceback.print_exc()
         text = f"{type(error).__name__}: {error} (-v shows where)"
         raise Trouble(text, error) from error
 

@@ -238,6 +238,8 @@ def _cell(value: Any) -> str:
     if isinstance(value, bytes):
         value = value.decode(errors="backslashreplace")
     text = "null" if value is None else str(value).replace("\n", " ")
+    if not text.isprintable():  # what would move the cursor of a terminal, or worse
+        text = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
     return text if len(text) <= 40 else text[:37] + "..."
 
 

@@ -12,9 +12,10 @@ import re
 from pathlib import Path
 
 from distsort import errors
-from distsort.cli.mistakes import CASES
+from distsort.cli import mistakes, mistakes_jobs
 
 MOST = 3
+CASES = (*mistakes.CASES, *mistakes_jobs.CASES)
 
 # Where no pattern fits, by the class of the error.
 BY_CLASS: dict[type[BaseException], tuple[str, ...]] = {
@@ -55,6 +56,19 @@ def near_files(path: str) -> list[str]:
     return [str(wanted.with_name(name)) for name in difflib.get_close_matches(wanted.name, beside, n=2, cutoff=0.5)]
 
 
+def near_choice(text: str) -> list[str]:
+    """Return what comes close to a value that is none of the choices, where a message says so.
+
+    Examples
+    --------
+    >>> near_choice("Invalid value for '--backend': 'numpi' is not one of 'numpy', 'cupy'.")
+    ['the word is misspelt: numpy comes close']
+    """
+    found = re.search(r"'([^']+)'(?: is not one of|: it must be) (.+)", text)
+    near = difflib.get_close_matches(found[1], re.findall(r"\w+", found[2]), n=2) if found else []
+    return [f"the word is misspelt: {' or '.join(near)} comes close"] if near else []
+
+
 def hints(error: BaseException, message: str | None = None) -> list[str]:
     """Return what is likely wrong and what to do; empty where nothing is known.
 
@@ -77,4 +91,6 @@ def hints(error: BaseException, message: str | None = None) -> list[str]:
             near = near_files(found[1]) if case.near_files else []
             told = (hint.replace("{close}", " or ".join(near)) for hint in case.hints if near or "{close}" not in hint)
             return list(told)[:MOST]
+    if near := near_choice(text):
+        return near
     return next((list(told) for kind, told in BY_CLASS.items() if isinstance(error, kind)), [])

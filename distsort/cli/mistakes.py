@@ -244,6 +244,22 @@ CASES: tuple[Case, ...] = (
         ),
     ),
     Case(
+        r"is for (?:records|files with columns|Parquet)|have the one key|is not for \.npy",
+        (
+            "records, text and .npy files have one key and no columns: leave out -k, --columns and --where",
+            "--record-length, --key-offset and --key-length are for records: say --format records",
+            "the format was told from the name, and wrongly: say --format",
+        ),
+    ),
+    Case(
+        r"[Cc]redential|AccessDenied|Forbidden|token has expired",
+        (
+            "the bucket wants credentials: set them as its library wants, as in AWS_ACCESS_KEY_ID",
+            "they are set here, but not on the workers: set them there too",
+            "they may not do this: ask who owns the bucket",
+        ),
+    ),
+    Case(
         r"--performance-report",
         (
             "threads of this process make none: add --workers N",
@@ -268,10 +284,10 @@ CASES: tuple[Case, ...] = (
         ),
     ),
     Case(
-        r"[Pp]ermission denied|EACCES|AccessDenied|Forbidden",
+        r"[Pp]ermission denied|EACCES",
         (
             "the folder belongs to another user: 'ls -ld' shows whose it is",
-            "the credentials of the bucket are missing or may not write: look at those of its fsspec library",
+            "the disk is mounted read-only: name another place",
             "workers run as another user than you: the folder must be theirs too",
         ),
     ),
@@ -289,38 +305,6 @@ CASES: tuple[Case, ...] = (
             "a tab is written as tab: --delimiter tab",
             "the shell took the character: put it in quotes, as in --delimiter ';'",
             "the fields are divided by more than one character: convert the file first",
-        ),
-    ),
-    Case(
-        r"the service cannot be reached|does a scheduler with distsort.service answer",
-        (
-            "the port is that of the scheduler: the service's is 8787 by default, as in http://host:8787",
-            "no service is up: start one with 'distsort serve --root /data'",
-            "another host was meant: give --url, or set DISTSORT_URL",
-        ),
-    ),
-    Case(
-        r"the token is missing or wrong|read-only: it was started without a token",
-        (
-            "your shell has no token: export DISTSORT_TOKEN, the same as that of the service",
-            "the service was started without one: start it with DISTSORT_TOKEN set, or --token-file",
-            "the token has changed since: ask who runs the service",
-        ),
-    ),
-    Case(
-        r"outside the allowed roots|no roots are configured|leads outside",
-        (
-            "the service reads and writes below its roots only: put the files there",
-            "the root was left out when the service was started: distsort serve --root /data",
-            "a path of your own machine was given: paths are those of the cluster",
-        ),
-    ),
-    Case(
-        r"there is no job",
-        (
-            "the id is misspelt: 'distsort list' shows all of them",
-            "the job was deleted, or is older than what the service keeps",
-            "another service was asked: give --url, or set DISTSORT_URL",
         ),
     ),
     Case(

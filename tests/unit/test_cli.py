@@ -283,9 +283,9 @@ def test_module_runs():
 
 
 def test_lines_are_shown_as_text(run, tmp_path):
-    (tmp_path / "in.txt").write_bytes(b"b\na\n\xff\n")
+    (tmp_path / "in.txt").write_bytes(b"b\na\x08\n\xff\n")
     out = run("sort", tmp_path / "in.txt", "-o", tmp_path / "out", "--show", 3)[1]
-    assert out.splitlines()[-4:] == ["line", "a", "b", "\\xff"]
+    assert out.splitlines()[-4:] == ["line", "a\\x08", "b", "\\xff"]
 
 
 def test_a_report_that_could_not_be_written_is_refused_before_the_sort(run, numbers, tmp_path):

@@ -9,8 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from distsort import cli, errors
-from distsort.cli.hints import BY_CLASS, MOST, hints, near_files
-from distsort.cli.mistakes import CASES
+from distsort.cli.hints import BY_CLASS, CASES, MOST, hints, near_files
 
 # What hints name of other programs.
 FOREIGN = {"--memory-limit"}
@@ -123,6 +122,7 @@ def test_mistakes_on_the_command_line(numbers, tmp_path, capsys, monkeypatch, ar
         (("sort",), "no input was named"),
         (("sort", "x"), "no output was named"),
         (("sort", "x", "--numeric-sort"), "the option belongs to another command"),
+        (("sort", "x", "-o", "y", "--format", "parqet"), "the word is misspelt: parquet comes close"),
         (("status", "x", "--url", "http://127.0.0.1:9"), "the port is that of the scheduler"),
     ],
 )
@@ -141,6 +141,8 @@ def test_wrong_usage(capsys, arguments, first):
         (PermissionError(13, "Permission denied"), "the folder belongs to another user"),
         (errors.ValidationError("part-0 does not follow"), "an input file was changed"),
         (errors.ExchangeError("run 1 on worker tcp://a could not be read"), "a worker ran out of memory"),
+        (RuntimeError("NoCredentialsError: Unable to locate credentials"), "the bucket wants credentials"),
+        (errors.OptionError("columns= is for files with columns, the input is records"), "records, text and .npy"),
         (MemoryError(), "the input is larger than memory"),
         (ConnectionResetError("gone"), "the scheduler or a worker was closed"),
     ],
@@ -154,6 +156,22 @@ def test_of_what_is_not_known_nothing_is_said(capsys):
     assert hints(RuntimeError("?")) == []
     assert cli.run(["nothing-like-it"]) == 2
     assert "likely" not in capsys.readouterr().err
+
+
+def test_errors_of_any_library_are_one_line(numbers, tmp_path, capsys, monkeypatch):
+    class StrangeError(Exception):
+        pass
+
+    def refuse(*args, **kwargs):
+        raise StrangeError("Unable to locate credentials")
+
+    monkeypatch.setattr("distsort.files.sort_files", refuse)
+    command = ["sort", numbers, "-o", str(tmp_path / "out"), "-k", "k"]
+    assert cli.run(command) == 2
+    err = capsys.readouterr().err
+    assert err.startswith("error: StrangeError: Unable to locate credentials (-v shows where)\nlikely:\n  - the bucket")
+    assert cli.run([*command, "-v"]) == 2
+    assert "Traceback" in capsys.readouterr().err
 
 
 def test_files_that_come_close(tmp_path):
