@@ -27,6 +27,8 @@ from typing import Any
 import cupy
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
+import pyarrow as pa
 
 from distsort import blocks
 from distsort.blocks import Block
@@ -81,7 +83,10 @@ def dump(block: Block) -> tuple[bytes, list[Frame]]:
     from distributed.protocol.cuda import cuda_dumps
 
     header, frames = cuda_dumps(block)
-    return pickle.dumps(header), [cupy.asarray(f).reshape(-1).view(np.uint8) for f in frames]
+    # cudf may keep a frame in host memory: it travels with the header.
+    here = [None if hasattr(f, "__cuda_array_interface__") else bytes(f) for f in frames]
+    on_device = [f for f, kept in zip(frames, here, strict=True) if kept is None]
+    return pickle.dumps([header, here]), [cupy.asarray(f).reshape(-1).view(np.uint8) for f in on_device]
 
 
 def load(header: bytes, frames: Sequence[Frame]) -> Block:
@@ -93,7 +98,9 @@ def load(header: bytes, frames: Sequence[Frame]) -> Block:
     from cudf.core.buffer import as_buffer
     from distributed.protocol.cuda import cuda_loads
 
-    return cuda_loads(known, [as_buffer(f) for f in frames])
+    header, here = known
+    device = iter(frames)
+    return cuda_loads(header, [as_buffer(next(device)) if kept is None else memoryview(kept) for kept in here])
 
 
 def export(frames: Sequence[Frame]) -> list[Exported] | None:
@@ -290,11 +297,23 @@ def device_memory() -> int:
 
 def park(block: Block) -> Block:
     """Copy a block from the device to the host: cupy to NumPy in pinned memory, cudf to pandas with Arrow's types."""
-    if blocks.library(block) != "cupy":
-        return block.to_pandas(arrow_type=True)
+    if blocks.is_series(block):
+        return _parked(block)
+    if blocks.is_frame(block):
+        columns = {i: _parked(block.iloc[:, i]).array for i in range(block.shape[1])}
+        made = pd.DataFrame(columns, index=block.index.to_pandas(), copy=False)
+        made.columns = block.columns
+        return made
+    if blocks.library(block) == "cudf":
+        return block.to_pandas()
     flat = cupy.ascontiguousarray(block)
     (host,) = to_host([flat.reshape(-1).view(np.uint8)])
     return host.view(flat.dtype).reshape(flat.shape)
+
+
+def _parked(column: Any) -> Any:
+    """Copy a cudf series to the host; categories have no Arrow type in pandas, and need none to keep their nulls."""
+    return column.to_pandas(arrow_type=str(column.dtype) != "category")
 
 
 def unpark(block: Block) -> Block:
@@ -303,4 +322,18 @@ def unpark(block: Block) -> Block:
         return cupy.asarray(block)
     import cudf
 
-    return cudf.from_pandas(block)
+    if isinstance(block, pd.Index):
+        return cudf.from_pandas(block)
+    # By way of an Arrow table, which has no say in dtypes: cudf would keep those that pandas calls Arrow's.
+    series = blocks.is_series(block)
+    columns = [block] if series else [block.iloc[:, i] for i in range(block.shape[1])]
+    if series or columns:
+        names = [str(i) for i in range(len(columns))]
+        made = cudf.DataFrame.from_arrow(pa.Table.from_arrays([pa.array(c) for c in columns], names=names))
+    else:
+        made = cudf.DataFrame(index=range(len(block)))
+    made.index = cudf.from_pandas(block.index)
+    if series:
+        return made["0"].rename(block.name)
+    made.columns = block.columns
+    return made

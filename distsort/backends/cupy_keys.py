@@ -113,18 +113,26 @@ def _cudf_words(column: Any, key: Key) -> list[Coded]:
     if getattr(dtype, "kind", "O") not in "buifmM" or not isinstance(dtype, np.dtype):
         category = column if str(dtype) == "category" else column.astype("category")
         codes = category.cat.codes if hasattr(category, "cat") else category.codes
-        return _with_nulls(codes.astype("int32"), column.isnull(), key)
+        return _with_nulls(codes.astype("int32"), column, key)
     if dtype.kind == "f":
-        return _array_words(cupy.asarray(column.fillna(np.nan).values), key)
-    if dtype.kind in "mM":
-        return _with_nulls(column.astype("int64"), column.isnull(), key)
-    return _with_nulls(column, column.isnull(), key)
+        return _array_words(cupy.asarray((column.fillna(np.nan) if _has_nulls(column) else column).values), key)
+    if dtype.kind in "bmM":
+        return _with_nulls(column.astype("uint8" if dtype.kind == "b" else "int64"), column, key)
+    return _with_nulls(column, column, key)
 
 
-def _with_nulls(column: Any, null: Any, key: Key) -> list[Coded]:
+def _has_nulls(column: Any) -> bool:
+    """Whether a cudf Series or Index has nulls; a series knows."""
+    known = getattr(column, "has_nulls", None)
+    return bool(column.isnull().any()) if known is None else bool(known)
+
+
+def _with_nulls(numbers: Any, column: Any, key: Key) -> list[Coded]:
+    """Words of numbers that stand for the values of a column, and of which those of nulls mean nothing."""
+    if not _has_nulls(column):
+        return _array_words(cupy.asarray(numbers.values), key)
+    null = column.isnull()
     missing = cupy.asarray(null.values if hasattr(null, "values") else null)
-    if not bool(missing.any()):
-        return _array_words(cupy.asarray(column.values), key)
-    values = cupy.where(missing, 0, cupy.asarray(column.fillna(0).values))
+    values = cupy.where(missing, 0, cupy.asarray(numbers.fillna(0).values))
     group = missing if not key.nulls_first else ~missing
     return [_word(group.view(np.uint8)), *_array_words(values, key)]

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import pickle
+import sys
 import threading
 from collections import Counter
 from types import SimpleNamespace
 
 import numpy as np
+import pandas as pd
 import pytest
 
 pytest.importorskip("cupy")
@@ -297,3 +299,61 @@ def test_mappings_in_use_outlive_their_peer(monkeypatch):
     assert len(maps) == 1
     maps.close()
     assert closed == [1000, 2000]
+
+
+def test_frames_come_back_from_the_host_with_their_own_dtypes(monkeypatch):
+    """What was parked has Arrow's dtypes in pandas; cudf, here pandas, is to get plain columns."""
+    rows = {"k": [3, None, 1], "f": [0.5, 1.5, None], "s": ["a", None, "c"]}
+    dtypes = {"k": "int64[pyarrow]", "f": "double[pyarrow]", "s": "string[pyarrow]"}
+    parked = pd.DataFrame(rows, index=[5, 6, 7]).astype(dtypes)
+    seen = []
+
+    def from_arrow(table):
+        seen.append(table.schema.metadata)
+        return table.to_pandas()
+
+    made = SimpleNamespace(from_arrow=from_arrow)
+    monkeypatch.setitem(sys.modules, "cudf", SimpleNamespace(DataFrame=made, from_pandas=lambda index: index))
+    back = cupy_ipc.unpark(parked.iloc[1:])
+    assert seen == [None]
+    assert back.index.tolist() == [6, 7]
+    assert list(back.columns) == ["k", "f", "s"]
+    assert [str(d)[:3] for d in back.dtypes] == ["flo", "flo", "str"]
+    column = cupy_ipc.unpark(parked["k"].dropna())
+    assert (column.name, column.tolist(), str(column.dtype)) == ("k", [3, 1], "int64")
+
+
+def test_frames_leave_the_device_column_by_column():
+    """Categorical columns, which refuse Arrow's types, with the others."""
+
+    class Column:
+        def __init__(self, values):
+            self.values, self.dtype = values, values.dtype
+
+        def to_pandas(self, arrow_type):
+            if arrow_type and self.dtype == "category":
+                raise NotImplementedError
+            return self.values.convert_dtypes(dtype_backend="pyarrow") if arrow_type else self.values
+
+    class Frame:
+        __module__ = "cudf"
+
+        def __init__(self, rows):
+            self.columns, self.shape = rows.columns, rows.shape
+            self.iloc = {(slice(None), i): Column(rows.iloc[:, i]) for i in range(rows.shape[1])}
+            self.index = SimpleNamespace(to_pandas=lambda: rows.index)
+
+        @property
+        def iloc(self):
+            return self._iloc
+
+        @iloc.setter
+        def iloc(self, columns):
+            self._iloc = type("Iloc", (), {"__getitem__": lambda _, at: columns[at[0], at[1]]})()
+
+    rows = pd.DataFrame({"k": [3, 1], "c": pd.Categorical(["b", None], ["b", "a"])}, index=[4, 9])
+    parked = cupy_ipc.park(Frame(rows))
+    assert [str(d) for d in parked.dtypes] == ["int64[pyarrow]", "category"]
+    assert parked.index.tolist() == [4, 9]
+    assert parked["k"].tolist() == [3, 1]
+    assert parked["c"].isna().tolist() == [False, True]
