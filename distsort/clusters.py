@@ -150,7 +150,8 @@ def local_cluster(workers: int | None = None, gpus: int | None = None, **options
     options = {"dashboard_address": "127.0.0.1:0", **options}
     with (
         scratch_folder(temporary_directory()) as folder,
-        dask.config.set({"distributed.worker.preload": preloads}),
+        # The nannies keep their locks below it.
+        dask.config.set({"distributed.worker.preload": preloads, "temporary-directory": str(folder)}),
         _make(workers, gpus, {**options, "local_directory": str(folder)}) as cluster,
         Client(cluster, set_as_default=False) as client,
     ):

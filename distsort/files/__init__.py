@@ -27,7 +27,7 @@ from distsort.files import budget
 from distsort.files.check import Check, check_files, combine_checks, first_rows
 from distsort.files.parts import Read, Tally, Written, check_whole, last_keys, make_tasks, read_tallies
 from distsort.files.source import FORMATS, Location, key_name, open_source, order_of_files
-from distsort.files.where import memory_size, parts_of, where_to_run
+from distsort.files.where import memory_size, parts_of, piece_size, where_to_run
 from distsort.io import csv
 from distsort.io.commit import Stage, begin, explained
 from distsort.io.filters import Filters
@@ -155,6 +155,7 @@ def sort_files(
     if limit is not None and client is not None:
         raise OptionError("memory= is for a sort in this process: workers of a cluster have limits of their own")
     with progress.stage("scan"):
+        size = piece_size(client, limit)
         named = [resolve(url) for url in _several(src)]
         source = open_source(
             src,
@@ -163,7 +164,7 @@ def sort_files(
             format=format,
             delimiter=delimiter,
             layout=layout,
-            part_size=None if limit is None else limit // 32,
+            part_size=size,
             filters=filters,
         )
     if metadata_file and source.sink.suffix != ".parquet":
@@ -172,7 +173,8 @@ def sort_files(
         raise OptionError("unique= (-u) is not for .npy files, whose header states their rows before they are written")
     if presorted and source.format == "parquet":
         source = by_file(source)
-    job = Job(source, order, columns, npartitions, backend, exchange, presorted, unique)
+    count = parts_of(source, npartitions, size if limit is None else None)
+    job = Job(source, order, columns, count, backend, exchange, presorted, unique)
     stage = begin(dst, named, overwrite)
     try:
         while True:
@@ -229,16 +231,11 @@ class Job:
     source: Source
     order: Order
     columns: Sequence[str] | None
-    npartitions: int | None
+    parts: int
     backend: str | None
     exchange: str | None
     presorted: bool
     unique: bool
-
-    @property
-    def parts(self) -> int:
-        """Number of output files."""
-        return parts_of(self.source, self.npartitions)
 
 
 @dataclass(frozen=True)

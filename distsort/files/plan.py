@@ -13,7 +13,7 @@ from distsort.clusters import temporary_directory
 from distsort.estimate import Estimate, estimate, total
 from distsort.files.budget import LIBRARIES, Budget, make_budget, row_bytes
 from distsort.files.source import Location, key_name, open_source, order_of_files
-from distsort.files.where import memory_size, parts_of
+from distsort.files.where import SHARES, memory_size, parts_of
 from distsort.io.filters import Filters
 from distsort.io.records import Layout
 from distsort.plan import Plan, as_html, as_text, make_plan
@@ -152,7 +152,7 @@ def plan_files(
         format=format,
         delimiter=delimiter,
         layout=layout,
-        part_size=None if limit is None else limit // 32,
+        part_size=None if limit is None else limit // SHARES,
         filters=filters,
     )
     parts = parts_of(source, npartitions)

@@ -18,6 +18,11 @@ from distsort.io.source import Source
 from distsort.io.storage import Store
 from distsort.report import bytes_text
 
+# Pieces that fit the memory of a process of its own; and those that fit the memory of a worker, which holds rows some
+# times over while it sorts or merges them, beside its store of runs and its libraries.
+SHARES = 32
+WORKER_SHARES = 24
+
 
 @contextmanager
 def where_to_run(source: Source, output: Store, client: Any) -> Iterator[tuple[Any, str]]:
@@ -58,6 +63,28 @@ def where_to_run(source: Source, output: Store, client: Any) -> Iterator[tuple[A
             yield connected, cluster_text(connected)
 
 
+def piece_size(client: Any, memory: int | None) -> int:
+    """Return the bytes of rows that one task should hold: as configured, or less where there is little memory.
+
+    Parameters
+    ----------
+    client
+        As of `where_to_run`: the least memory of a thread of its workers counts.
+    memory
+        Bytes for a sort in this process, or None.
+    """
+    if memory is not None:
+        return memory // SHARES
+    size: int = config.get_bytes("files.part-size")
+    client = _connected() if client is None else client
+    if client is None:
+        return size
+    with _client(client) as connected:
+        workers = connected.scheduler_info(n_workers=-1)["workers"].values()
+    limits = [worker["memory_limit"] // worker["nthreads"] for worker in workers if worker["memory_limit"]]
+    return min([size, *(limit // WORKER_SHARES for limit in limits)])
+
+
 def _connected() -> Any:
     """Return the client that this process has, if it has one that works."""
     distributed = sys.modules.get("distributed")
@@ -96,13 +123,13 @@ def _in_process(store: Store) -> bool:
     return "memory" in ([protocol] if isinstance(protocol, str) else protocol)
 
 
-def parts_of(source: Source, npartitions: int | None) -> int:
-    """Return the number of output files: what was asked for, else so many that each has about the configured size.
+def parts_of(source: Source, npartitions: int | None, size: int | None = None) -> int:
+    """Return the number of output files: what was asked for, else so many that each has about `size` or as configured.
 
     Small input makes no fewer than the configured minimum, if it comes in so many pieces.
     """
     least = min(len(source.pieces), config.get("files.minimum-partitions"))
-    return npartitions or max(least, -(-source.nbytes // config.get_bytes("files.part-size")))
+    return npartitions or max(least, -(-source.nbytes // (size or config.get_bytes("files.part-size"))))
 
 
 def memory_size(memory: str | int) -> int:

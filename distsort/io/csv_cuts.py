@@ -47,17 +47,20 @@ def find_cuts(file: IO[bytes], start: int, target: int, delimiter: str = ",") ->
     wanted = start + target
     quotes = 0
     for place, chunk, before, after in _chunks(file, start):
-        bytes_ = np.frombuffer(chunk, np.uint8)
-        marks = np.flatnonzero(bytes_ == ord('"'))
-        if len(marks) and not _regular(bytes_, marks, quotes, before, after, delimiter):
-            return None
-        if place + len(chunk) >= wanted:
-            ends = np.flatnonzero(bytes_ == ord("\n"))
-            outside = (quotes + np.searchsorted(marks, ends)) % 2 == 0
-            for end in ends[outside].tolist():
-                if place + end + 1 >= wanted:
-                    cuts.append(place + end + 1)
-                    wanted = cuts[-1] + target
+        marks: npt.NDArray[np.intp] = np.empty(0, np.intp)
+        if b'"' in chunk:
+            data = np.frombuffer(chunk, np.uint8)
+            marks = np.flatnonzero(data == ord('"'))
+            if not _regular(data, marks, quotes, before, after, delimiter):
+                return None
+        end = chunk.find(b"\n", max(wanted - place - 1, 0))
+        while end >= 0:
+            after_end = end + 1
+            if (quotes + int(np.searchsorted(marks, end))) % 2 == 0:
+                cuts.append(place + after_end)
+                wanted = cuts[-1] + target
+                after_end = max(after_end, wanted - place - 1)
+            end = chunk.find(b"\n", after_end)
         quotes += len(marks)
     return cuts
 
@@ -77,8 +80,16 @@ def _regular(
     data: npt.NDArray[np.uint8], marks: npt.NDArray[np.intp], quotes: int, before: int, after: int, delimiter: str
 ) -> bool:
     """Whether the quotes at `marks` open and close fields, given how many there were before."""
-    opening = (quotes + np.arange(len(marks))) % 2 == 0
-    padded = np.concatenate([[before], data, [after]])
-    left, right = padded[marks], padded[marks + 2]
-    ends = [ord(delimiter), ord("\n"), ord("\r"), ord('"')]
-    return bool(np.isin(left[opening], ends).all() and np.isin(right[~opening], ends).all())
+    ends = np.zeros(256, np.bool_)
+    ends[[ord(delimiter), ord("\n"), ord("\r"), ord('"')]] = True
+    opening, closing = marks[quotes % 2 :: 2], marks[1 - quotes % 2 :: 2]
+    # The bytes beside the first and the last one stand in other chunks.
+    if len(opening) and opening[0] == 0:
+        if not ends[before]:
+            return False
+        opening = opening[1:]
+    if len(closing) and closing[-1] == len(data) - 1:
+        if not ends[after]:
+            return False
+        closing = closing[:-1]
+    return bool(ends[data[opening - 1]].all() and ends[data[closing + 1]].all())
