@@ -10,8 +10,13 @@ A key too wide for that is first sorted by its top bits (its *window*). Few rows
 wrong order; these groups are sorted again (*repair*). Where they are many, the key is sorted digit by digit instead,
 the least significant first.
 
-Two engines sort a window: the packed sort above, and, on processors where NumPy's sort is slow, a radix sort of 16-bit
-digits (NumPy's stable argsort of 16-bit integers is one).
+On processors where NumPy's sort is slow (its AVX-512 form is, on some), another engine takes its place: rows are dealt
+out to buckets by their top bits, and each bucket is sorted in the cache by two 16-bit digits of its window, the lower
+first, and repaired (NumPy's stable argsort of 16-bit integers is a radix sort).
+
+Memory that NumPy takes in one piece of 128 KiB or more may come fresh from the kernel each time (glibc does so in a
+worker of Dask, which sets MALLOC_TRIM_THRESHOLD_), and its first touch costs more than the work on it. So temporaries
+stay below that: blocks, buckets and ranges instead of whole columns.
 
 A merge uses that its slices are sorted: values sampled from all slices cut the output into ranges of some ten thousand
 rows, each is gathered from the slices and sorted while it is in the cache. Equal keys are never cut apart, and a range
@@ -28,6 +33,8 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from distsort.blocks import take_array
 from distsort.keys.codes import BLOCK, UIntArray
@@ -40,6 +47,11 @@ SMALL = 512
 RANGE = 1 << 16
 # A word this wide is sorted directly by NumPy's radix sort.
 DIGIT = 16
+# Rows of a bucket that is sorted in the cache, ...
+BUCKET = 1 << 12
+# ... how many bits tell buckets apart at most, and from how many rows on there are buckets.
+BUCKET_BITS = 10
+BUCKETS_FROM = 1 << 15
 # Rows looked at to choose a window.
 PROBE = 1 << 15
 # ... but of a short word no more than one in so many.
@@ -79,6 +91,8 @@ def argsort_word(word: UIntArray, bits: int) -> Index:
     ordered = _already_ordered(word)
     if ordered is not None:
         return ordered
+    if n >= BUCKETS_FROM and not vectorised():
+        return _by_buckets(word, bits, n)
     width = _window(word, bits, n)
     if width is None:
         return _by_digits(word, bits, n)
@@ -90,6 +104,37 @@ def argsort_word(word: UIntArray, bits: int) -> Index:
 def _uses_radix(width: int) -> bool:
     """Whether the radix sort beats the packed sort for a window: two passes do where NumPy's sort is slow."""
     return width <= 2 * DIGIT and not vectorised()
+
+
+def _by_buckets(word: UIntArray, bits: int, n: int) -> Index:
+    """Deal rows out by their top bits, then sort each bucket in the cache.
+
+    Arrow's sort of a narrow range is a stable counting sort. A bucket is so small that what NumPy allocates to sort it
+    comes from the heap: memory fresh from the kernel costs more than the sort.
+    """
+    top = min(BUCKET_BITS, (n // BUCKET).bit_length(), bits - 1)
+    rest = bits - top
+    order = np.asarray(pc.array_sort_indices(pa.array(_digits(word, rest)))).view(np.intp)
+    dealt = take_array(word, order)
+    edges = np.arange(1, 1 << top).astype(word.dtype) << word.dtype.type(rest)
+    ends = [0, *np.searchsorted(dealt, edges).tolist(), n]
+    done = np.empty(n, np.intp)
+    for start, end in itertools.pairwise(ends):
+        if start < end:
+            done[start:end] = order[start:end].take(_bucket(dealt[start:end], rest))
+    return done
+
+
+def _bucket(word: UIntArray, bits: int) -> Index:
+    """Return the order of rows that differ in their low `bits` only."""
+    n = len(word)
+    if n <= SMALL:
+        return word.argsort(kind="stable")
+    if n > 4 * BUCKET:
+        return argsort_word(word & word.dtype.type((1 << bits) - 1), bits)
+    shift = max(0, bits - 2 * DIGIT)
+    order = _radix(word, shift, bits)
+    return _repaired(order, word, shift, bits) if shift else order
 
 
 def _window(word: UIntArray, bits: int, n: int) -> int | None:
@@ -148,13 +193,19 @@ def _radix(word: UIntArray, shift: int, bits: int) -> Index:
     """Sort by 16-bit digits from `shift` up, the least significant first."""
     order: Index | None = None
     for low in range(shift, bits, DIGIT):
-        digit = np.empty(len(word), np.uint16)
-        for start in range(0, len(word), BLOCK):
-            part = word[start : start + BLOCK]
-            digit[start : start + BLOCK] = part >> part.dtype.type(low)
+        digit = _digits(word, low)
         order = digit.argsort(kind="stable") if order is None else _then(order, digit)
     assert order is not None
     return order
+
+
+def _digits(word: UIntArray, low: int) -> npt.NDArray[np.uint16]:
+    """Return the sixteen bits of each row from `low` up."""
+    digits = np.empty(len(word), np.uint16)
+    for start in range(0, len(word), BLOCK):
+        part = word[start : start + BLOCK]
+        digits[start : start + BLOCK] = part >> part.dtype.type(low)
+    return digits
 
 
 def _then(order: Index, digit: npt.NDArray[np.uint16]) -> Index:

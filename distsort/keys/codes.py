@@ -32,8 +32,8 @@ UIntArray = npt.NDArray[Any]
 IntArray = npt.NDArray[np.signedinteger[Any]]
 
 WORD_BITS = 64
-# Rows handled at a time, so that temporaries stay in the cache.
-BLOCK = 1 << 15
+# Rows handled at a time: temporaries of 64 KiB stay in the cache, and come from the heap and not from the kernel.
+BLOCK = 1 << 13
 # Rows looked at before a whole column is scanned for constant bits or few distinct values.
 SAMPLE = 1 << 13
 # A field narrower than this is laid down as it is.

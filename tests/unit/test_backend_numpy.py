@@ -65,6 +65,28 @@ def test_words_of_every_width():
                 assert np.array_equal(words.argsort_word(word, bits), np.argsort(word, kind="stable"))
 
 
+@pytest.mark.parametrize("bits", [17, 20, 27, 32, 40, 64])
+@pytest.mark.parametrize("shape", ["uniform", "one bucket", "half in one bucket", "heavy", "few values", "low bits"])
+def test_buckets(bits, shape):
+    """More rows than one bucket holds, dealt out evenly and not."""
+    rng = np.random.default_rng(bits)
+    n = 3 * words.BUCKETS_FROM
+    word = rng.integers(0, 2**64, n, dtype=np.uint64) >> np.uint64(64 - bits)
+    if shape == "one bucket":
+        word >>= np.uint64(words.BUCKET_BITS)
+        word[n // 2] = (1 << bits) - 1
+    elif shape == "half in one bucket":
+        word[rng.random(n) < 0.5] &= np.uint64((1 << bits - words.BUCKET_BITS) - 1)
+    elif shape == "heavy":
+        word = np.minimum(rng.zipf(1.3, n).astype(np.uint64), np.uint64((1 << bits) - 1))
+    elif shape == "few values":
+        word = rng.choice(word[:5], n)
+    elif shape == "low bits":
+        word = (word & np.uint64(3)) | np.uint64(1 << bits - 1)
+    word = word.astype(np.uint32) if bits <= 32 else word
+    assert np.array_equal(words.argsort_word(word, bits), np.argsort(word, kind="stable"))
+
+
 @pytest.mark.parametrize("bits", [40, 64])
 def test_repair_by_digits(bits):
     """Half of the rows share their top bits with a neighbour."""
