@@ -27,8 +27,8 @@ _ODD = np.uint64(0x9E3779B97F4A7C15)
 _MIX = np.uint64(0xBF58476D1CE4E5B9)
 _SHIFT = np.uint64(32)
 _NULL = np.uint64(0x94D049BB133111EB)
-# Rows hashed at a time: the temporaries of one block stay in the cache.
-_BLOCK = 1 << 16
+# Rows hashed at a time: temporaries of 64 KiB stay in the cache, and come from the heap and not from the kernel.
+_BLOCK = 1 << 13
 # ... and of values of a fixed width, whose words are laid side by side.
 _ROWS = 1 << 10
 # Bytes from which a string is long.
