@@ -226,6 +226,7 @@ def serve(
         from distsort import config
         from distsort.clusters import local_cluster
         from distsort.service.preload import NAME, check_settings
+        from distsort.service.preload import directory as records_directory
 
         if workers is not None and gpus is not None:
             raise Trouble("--workers and --gpus: name one of them")
@@ -235,6 +236,8 @@ def serve(
         # For the processes of workers and jobs too, which take over what is set here.
         dask.config.set(settings)
         check_settings()
+        # Said now: the cluster has a temporary folder of its own, which goes with it, and records stay.
+        dask.config.set({"distsort.service.directory": str(records_directory())})
         preloads = [*dask.config.get("distributed.scheduler.preload"), "distsort.service"]
         with (
             dask.config.set({"distributed.scheduler.preload": preloads}),
