@@ -122,11 +122,11 @@ def tracks(
     """
     span = span or 1.0
     line = "" if mark is None else f'<u style="left:{_share(mark, span)}"></u>'
-    lanes = "".join(
-        f'<span>{escape(name)}</span><span class="lane"><i style="left:{_share(start, span)};'
-        f'width:{_share(stop - start, span)}"></i>{line}</span><span class="soft">{escape(text)}</span>'
-        for name, start, stop, text in rows
-    )
+    lanes = ""
+    for name, start, stop, text in rows:
+        bar = f'<i style="left:{_share(start, span)};width:{_share(stop - start, span)}"></i>' if stop > 0 else ""
+        lanes += f'<span>{escape(name)}</span><span class="lane">{bar}{line}</span>'
+        lanes += f'<span class="soft">{escape(text)}</span>'
     marks = "".join(f'<b style="left:{_share(place, span)}">{escape(text)}</b>' for place, text in ticks)
     axis = f'<span></span><span class="axis soft">{marks}</span><span></span>' if marks else ""
     return f'<div class="lanes" role="img" aria-label="{escape(label)}">{lanes}{axis}</div>'
