@@ -85,6 +85,7 @@ class Cub:
 
     def __init__(self, path: str | None) -> None:
         self.program: Path | None = None
+        self._compiler: subprocess.Popen[str] | None = None
         if path is None:
             return
         source = Path(path)
@@ -98,18 +99,32 @@ class Cub:
         nvcc = shutil.which("nvcc")
         if nvcc is None:
             raise OptionError("--cub with a .cu file needs nvcc, which is not on the PATH: give the compiled program")
+        # Waited for when it is first asked: the compiler takes a minute, which other measurements need not wait for.
         self.program = Path(tempfile.mkdtemp()) / "cub_peer"
         command = [nvcc, "-O3", "-std=c++17", "-arch=native", str(source), "-o", str(self.program)]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        if done.returncode:
-            raise OptionError(f"nvcc refused {source}:\n{done.stderr[-2000:]}")
+        self._compiler = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+
+    def compiled(self) -> Path | None:
+        """Return the program once it is there; None without CUB.
+
+        Raises
+        ------
+        OptionError
+            The compiler refused it.
+        """
+        if self._compiler is not None:
+            said = self._compiler.communicate()[1]
+            if self._compiler.returncode:
+                raise OptionError(f"nvcc refused the CUB program:\n{said[-2000:]}")
+            self._compiler = None
+        return self.program
 
     def __call__(self, what: str, dtype: str, n: int, words: int = 1, bits: int = 64, repeats: int = 7) -> float | None:
         """Return the milliseconds of one question (see cub_peer.cu); None without CUB or for a dtype it has not."""
         if self.program is None or dtype not in ("u32", "f32", "u64"):
             return None
         question = f"{what} {dtype} {n} {words} {bits} {repeats}\n"
-        done = subprocess.run([str(self.program)], input=question, capture_output=True, text=True, check=False)
+        done = subprocess.run([str(self.compiled())], input=question, capture_output=True, text=True, check=False)
         if done.returncode or not done.stdout:
             raise OptionError(f"{self.program} failed on {question!r}: {done.stderr.strip()}")
         return float(json.loads(done.stdout)["ms"])

@@ -1,24 +1,28 @@
 """What a GPU run showed, kept in evidence.json because CI has no GPU.
 
-    python -m tests.gpu.evidence --cub tests/bench/cub_peer.cu      all that this machine can show
-    python -m tests.gpu.evidence --part kernels                     renew these rows only
+    python -m tests.gpu.evidence                                    all that this machine can show
+    python -m tests.gpu.evidence --part kernels --budget 500        these rows only, as far as 500 s go
+    python -m tests.gpu.evidence --resume                           what is missing, or of other code
     python -m tests.gpu.evidence --check                            is the committed evidence of this code?
 
-    part        fills
-    tests       counts of `pytest -m gpu` (with two GPUs also multi_gpu)
-    sanitizer   memcheck and racecheck of tests/gpu/exercise.py, which runs every kernel
-    kernels     the rows that need one GPU
-    cluster     the rows that need two, from distsort.bench.cluster
+    part        GPUs  fills
+    kernels     1     the rows that need one GPU                                    (tests/gpu/rows.py)
+    sanitizer   1     memcheck and racecheck of tests/gpu/exercise.py, which runs every kernel
+    tests       1     counts of `pytest -m gpu`
+    bench       1     that `distsort bench kernels --part merge` runs
+    cluster     2     the rows that need two, each beside its peer                  (distsort.bench.cluster_evidence)
+    multi       2     counts of `pytest -m multi_gpu`
+    scaling     2     that `distsort bench cluster --scaling` runs
 
-Each part carries the hash of the code it was made with: kernels/ and the modules that launch them. ``--check`` needs
-nothing but Python. A row's `ratio` is above 1 when ours is better; `peer` is measured in the same run, on the same kind
-of keys, medians of at least 7 between CUDA events, warm, behind a copy of 1 GiB.
+Results are written one by one and failures beside them (tests/gpu/ledger.py). Parts and rows carry the hash of the code
+they were made with: kernels/ and the modules that launch them. ``--check`` needs nothing but Python. A row's `ratio` is
+above 1 when ours is better; `peer` is measured in the same run, on the same kind of keys, medians of at least 7 between
+CUDA events, warm, behind a copy of 1 GiB.
 """
 
 from __future__ import annotations
 
 import argparse
-import datetime
 import hashlib
 import json
 import shutil
@@ -26,28 +30,16 @@ import subprocess
 import sys
 import tempfile
 import xml.etree.ElementTree
-from collections.abc import Callable, Iterator
-from functools import partial
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
+
+from tests.gpu.ledger import Ledger
+from tests.gpu.rows import ONE_GPU, measure
 
 ROOT = Path(__file__).resolve().parents[2]
 FILE = Path(__file__).with_name("evidence.json")
 CODE = ("kernels/*.cu", "kernels/*.cuh", "kernels/*.py", "distsort/backends/cupy*.py")
-ONE_GPU = (
-    "keys_u32",
-    "keys_f32",
-    "keys_u64",
-    "keys_u64_24bit",
-    "argsort_u32",
-    "argsort_u64",
-    "pairs_u32",
-    "merge2_u32",
-    "merge2_u64",
-    "merge8_u64",
-    "rows_f32",
-    "small_u32",
-)
 TWO_GPUS = (
     "rows_int64_vs_cudf_polars",
     "rows_int64_f64_vs_cudf_polars",
@@ -59,6 +51,10 @@ TWO_GPUS = (
     "skew",
     "dask_share_ms",
 )
+PARTS = {"kernels": 1, "sanitizer": 1, "tests": 1, "bench": 1, "cluster": 2, "multi": 2, "scaling": 2}
+"""For each part the GPUs that it needs."""
+TOOL_SECONDS = {"memcheck": 150, "racecheck": 180}
+"""For each sanitizer the seconds after which it is stopped."""
 
 
 def code_sha256(root: Path = ROOT) -> str:
@@ -80,9 +76,13 @@ def problems(evidence: dict[str, Any], code: str) -> Iterator[str]:
     if evidence.get("tests", {}).get("failed"):
         yield f"{evidence['tests']['failed']} GPU tests failed"
     yield from (f"{tool}: {said}" for tool, said in evidence.get("sanitizer", {}).items() if said != "clean")
-    missing = set(ONE_GPU) - {row["id"] for row in evidence.get("rows", [])}
+    for kind in ("failures", "skipped"):
+        yield from (f"{name} {kind}: {said}" for name, said in evidence.get(kind, {}).items())
+    rows = {row["id"]: row for row in evidence.get("rows", [])}
+    missing = set(ONE_GPU) - set(rows)
     if missing:
         yield f"rows are missing: {', '.join(sorted(missing))}"
+    yield from (f"row {name} is of other code" for name, row in rows.items() if not code.startswith(row["code"]))
 
 
 def check(file: Path) -> int:
@@ -97,108 +97,93 @@ def check(file: Path) -> int:
     return bool(found)
 
 
-def tests() -> dict[str, Any]:
-    """Run the GPU tests and count."""
+def run(command: list[str], seconds: float) -> str:
+    """Run a command for at most so long, its output on ours; return its end.
+
+    Raises
+    ------
+    RuntimeError
+        It failed, or ran out of time.
+    """
+    with tempfile.TemporaryFile("w+") as kept:
+        try:
+            done = subprocess.run(
+                command, cwd=ROOT, stdout=kept, stderr=subprocess.STDOUT, timeout=max(seconds, 1), check=False
+            )
+            status = f"exit status {done.returncode}" if done.returncode else ""
+        except subprocess.TimeoutExpired:
+            status = f"stopped after {seconds:.0f} s"
+        kept.seek(0)
+        said = kept.read()[-6000:]
+    print(said, flush=True)
+    if status:
+        raise RuntimeError(f"{status}: {said[-1500:]}")
+    return said
+
+
+def count(ledger: Ledger, suite: str, mark: str, options: Sequence[str] = ()) -> None:
+    """Run the GPU tests of a mark, and add what was counted to the file."""
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "report.xml"
-        command = [sys.executable, "-m", "pytest", "-q", "-m", "gpu or multi_gpu", "tests/gpu", f"--junitxml={report}"]
-        subprocess.run(command, cwd=ROOT, check=False)
-        suite = xml.etree.ElementTree.parse(report).getroot().find("testsuite")
-    assert suite is not None
-    total, skipped = int(suite.get("tests", 0)), int(suite.get("skipped", 0))
-    failed = int(suite.get("failures", 0)) + int(suite.get("errors", 0))
-    return {"tests": {"passed": total - skipped - failed, "failed": failed, "skipped": skipped}}
+        command = [sys.executable, "-m", "pytest", "-q", "-m", mark, *options, "tests/gpu", f"--junitxml={report}"]
+        failed = ""
+        try:
+            run(command, ledger.left())
+        except RuntimeError as error:  # failed tests are counted
+            failed = str(error)
+        if not report.exists():
+            raise RuntimeError(failed)
+        found = xml.etree.ElementTree.parse(report).getroot().find("testsuite")
+    assert found is not None
+    total, skipped = int(found.get("tests", 0)), int(found.get("skipped", 0))
+    bad = int(found.get("failures", 0)) + int(found.get("errors", 0))
+    suites = ledger.evidence.setdefault("suites", {})
+    suites[suite] = {"passed": total - skipped - bad, "failed": bad, "skipped": skipped}
+    ledger.evidence["tests"] = {k: sum(s[k] for s in suites.values()) for k in ("passed", "failed", "skipped")}
 
 
-def sanitizer() -> dict[str, Any]:
-    """Run every kernel under memcheck and racecheck."""
-    found = {}
-    for tool in ("memcheck", "racecheck"):
+def tests(ledger: Ledger) -> None:
+    """Run the tests of one GPU: those of small memory side by side, for they wait for compilers."""
+    side_by_side = ["-n", "6"] if _importable("xdist") else []
+    count(ledger, "gpu", "gpu and not slow", side_by_side)
+    ledger.write()
+    count(ledger, "gpu, large", "gpu and slow")
+
+
+def _importable(module: str) -> bool:
+    import importlib.util
+
+    return importlib.util.find_spec(module) is not None
+
+
+def sanitizer(ledger: Ledger) -> None:
+    """Run every kernel under memcheck and racecheck; racecheck, which is slow, on smaller inputs."""
+    found = ledger.evidence.setdefault("sanitizer", {})
+    for tool, seconds in TOOL_SECONDS.items():
         if shutil.which("compute-sanitizer") is None:
             found[tool] = "compute-sanitizer is not installed"
             continue
-        command = [
-            "compute-sanitizer",
-            "--tool",
-            tool,
-            "--error-exitcode",
-            "7",
-            sys.executable,
-            "-m",
-            "tests.gpu.exercise",
-        ]
-        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-        print(done.stdout[-3000:], done.stderr[-3000:])
-        found[tool] = "clean" if done.returncode == 0 else f"exit status {done.returncode}: {done.stdout[-400:]}"
-    return {"sanitizer": found}
+        watched = [sys.executable, "-u", "-m", "tests.gpu.exercise", *(["--small"] if tool == "racecheck" else [])]
+        command = ["compute-sanitizer", "--tool", tool, "--print-limit", "30", "--error-exitcode", "7", *watched]
+        try:
+            run(command, min(seconds, ledger.left()))
+            found[tool] = "clean"
+        except RuntimeError as error:
+            found[tool] = str(error)
+        ledger.write()
 
 
-def kernels(cub_path: str | None) -> list[dict[str, Any]]:
-    """Measure the rows of one GPU."""
-    import cupy
-    from distsort.kernels import policy
-
-    from distsort.backends import cupy_merge, cupy_radix, cupy_rows
-    from distsort.bench.measure import Cub, Timer, draw
-
-    timed, cub = Timer(repeats=9), Cub(cub_path)
-    rows: list[dict[str, Any]] = []
-
-    def add(row: str, n: int, ours_ms: float, peer: str, peer_ms: float | None, unit: str = "Gkeys/s") -> None:
-        def value(ms: float) -> float:
-            return round(n / ms / 1e6 if unit == "Gkeys/s" else ms * 1e3, 3)
-
-        made = {"id": row, "n": n, "ours": value(ours_ms), "unit": unit, "peer": peer}
-        if peer_ms is not None:
-            made |= {"peer_value": value(peer_ms), "ratio": round(peer_ms / ours_ms, 3)}
-        rows.append(made)
-        print(made, flush=True)
-        cupy.get_default_memory_pool().free_all_blocks()
-
-    def sort(dtype: str, n: int, bits: int = 64) -> float:
-        keys = draw(n, dtype, bits=bits)
-        codec = policy.codec(keys.dtype.kind, keys.dtype.itemsize)
-        return timed(lambda: cupy_radix.sort_keys(keys, codec))
-
-    def argsort(dtype: str, n: int) -> tuple[float, float]:
-        keys = draw(n, dtype)
-        codec = policy.codec("u", keys.dtype.itemsize, unified=True)
-        return timed(lambda: cupy_radix.argsort_keys(keys, codec)), timed(lambda: cupy.argsort(keys))
-
-    n = 1 << 28
-    for dtype in ("u32", "f32", "u64"):
-        add(f"keys_{dtype}", n, sort(dtype, n), "CUB SortKeys", cub("sort_keys", dtype, n, repeats=9))
-    add("keys_u64_24bit", n, sort("u64", n, 24), "CUB SortKeys", cub("sort_keys", "u64", n, bits=24, repeats=9))
-    for dtype in ("u32", "u64"):
-        ours, theirs = argsort(dtype, n)
-        add(f"argsort_{dtype}", n, ours, "cupy.argsort", theirs)
-    pairs = draw(n, "u32"), draw(n, "u32", seed=2)
-    ours = timed(partial(cupy_radix.sort_pairs, *pairs, policy.codec("u", 4)))
-    add("pairs_u32", n, ours, "CUB SortPairs", cub("sort_pairs", "u32", n, repeats=9))
-    del pairs
-
-    def merge(dtype: str, count: int, length: int) -> float:
-        runs = [cupy.sort(draw(length, dtype, seed=seed)) for seed in range(count)]
-        return timed(lambda: cupy_merge.merge(runs, False))
-
-    for dtype in ("u32", "u64"):
-        peer = cub("merge", dtype, 2 * n, repeats=9)
-        add(f"merge2_{dtype}", 2 * n, merge(dtype, 2, n), "CUB DeviceMerge (unstable)", peer)
-    peer = cub("merge8", "u64", n, repeats=9)
-    add("merge8_u64", n, merge("u64", 8, n // 8), "three rounds of CUB DeviceMerge", peer)
-    table = cupy.random.RandomState(1).standard_normal((1 << 20, 256), dtype=cupy.float32)
-    ours = timed(lambda: cupy_rows.sort_rows(table))
-    add("rows_f32", table.size, ours, "cupy.sort(axis=1)", timed(lambda: cupy.sort(table, axis=1)))
-    small = 1 << 16
-    add("small_u32", small, sort("u32", small), "CUB SortKeys", cub("sort_keys", "u32", small, repeats=9), "us")
-    return rows
+def bench(ledger: Ledger, name: str, options: list[str]) -> None:
+    """Run a benchmark of the command line as a user would."""
+    said = run([sys.executable, "-m", "distsort.cli", "bench", *options], ledger.left())
+    ledger.evidence.setdefault("benches", {})[name] = said[-3000:].splitlines()
 
 
-def cluster() -> list[dict[str, Any]]:
+def cluster(ledger: Ledger) -> None:
     """Measure the rows of two GPUs."""
-    from distsort.bench.cluster import evidence_rows
+    from distsort.bench.cluster_evidence import evidence_rows
 
-    return evidence_rows()
+    evidence_rows(ledger.measure, ledger.wants)
 
 
 def machine() -> dict[str, Any]:
@@ -209,29 +194,33 @@ def machine() -> dict[str, Any]:
     return {"gpus": list(gpus), "driver": drivers[0]}
 
 
-def renew(file: Path, parts: list[str], cub: str | None) -> dict[str, Any]:
-    """Run parts, put what they show into the file beside what is there, and return it all."""
-    evidence: dict[str, Any] = json.loads(file.read_text()) if file.exists() else {}
-    run: dict[str, Callable[[], dict[str, Any]]] = {
-        "tests": tests,
-        "sanitizer": sanitizer,
-        "kernels": lambda: {"rows": kernels(cub)},
-        "cluster": lambda: {"rows": cluster()},
+def renew(ledger: Ledger, parts: list[str], cub: str | None) -> dict[str, Any]:
+    """Run parts, one after the other; return what the file then holds."""
+    work: dict[str, Callable[[], None]] = {
+        "kernels": lambda: measure(ledger, cub),
+        "sanitizer": lambda: sanitizer(ledger),
+        "tests": lambda: tests(ledger),
+        "bench": lambda: bench(
+            ledger,
+            "kernels --part merge",
+            ["kernels", "--part", "merge", "--sizes", "2^28", *(["--cub", cub] if cub else [])],
+        ),
+        "cluster": lambda: cluster(ledger),
+        "multi": lambda: count(ledger, "multi_gpu", "multi_gpu"),
+        "scaling": lambda: bench(
+            ledger, "cluster --scaling", ["cluster", "--scaling", "--gpu", "--rows", "2**26", "--repeats", "3"]
+        ),
     }
     for part in parts:
-        code, made = code_sha256(), run[part]()
-        if code != code_sha256():
-            raise SystemExit("the code changed during the run")
-        if "rows" in made:
-            rows = {row["id"]: row for row in (*evidence.get("rows", []), *made["rows"])}
-            made["rows"] = [rows[name] for name in (*ONE_GPU, *TWO_GPUS) if name in rows]
-        today = datetime.datetime.now(datetime.timezone.utc).date().isoformat()  # noqa: UP017 (--check runs on any Python)
-        known = {**evidence.get("parts", {}), part: {"date": today, "code_sha256": code}}
-        evidence |= made | machine() | {"date": today, "code_sha256": code, "parts": known}
-        first = ("date", "gpus", "driver", "code_sha256", "parts", "tests", "sanitizer", "rows")
-        evidence = {name: evidence[name] for name in first if name in evidence}
-        file.write_text(json.dumps(evidence, indent=1) + "\n")
-    return evidence
+        if part in ("kernels", "cluster"):  # their rows are asked for one by one
+            work[part]()
+            ledger.close(part)
+            ledger.write()
+        else:
+            ledger.step(part, 20, work[part], part=True)
+    if ledger.code != code_sha256():
+        raise SystemExit("the code changed during the run: what is in the file is of neither")
+    return ledger.evidence
 
 
 def main() -> int:
@@ -240,16 +229,24 @@ def main() -> int:
         prog="python -m tests.gpu.evidence", description=(__doc__ or "").partition("\n")[0]
     )
     parser.add_argument("--check", action="store_true", help="exit 1 when the evidence is not of this code")
-    parser.add_argument("--part", action="append", choices=("tests", "sanitizer", "kernels", "cluster"))
+    parser.add_argument("--part", action="append", choices=tuple(PARTS), help="repeatable, in the order given")
+    parser.add_argument("--budget", type=float, metavar="SECONDS", help="leave out what this time does not suffice for")
+    parser.add_argument("--resume", action="store_true", help="leave out what the file has of this code")
     parser.add_argument("--cub", help="tests/bench/cub_peer.cu, or the program compiled from it")
     parser.add_argument("--file", type=Path, default=FILE)
     given = parser.parse_args()
     if given.check:
         return check(given.file)
-    parts = given.part or ["tests", "sanitizer", "kernels"] + ["cluster"] * (len(machine()["gpus"]) > 1)
-    evidence = renew(given.file, parts, given.cub or str(ROOT / "tests/bench/cub_peer.cu"))
-    print(json.dumps(evidence, indent=1))
-    return bool(list(problems(evidence, code_sha256())))
+    here = machine()
+    parts = given.part or [part for part, gpus in PARTS.items() if gpus <= len(here["gpus"])]
+    ledger = Ledger(given.file, code_sha256(), here, (*ONE_GPU, *TWO_GPUS), given.budget, given.resume)
+    evidence = renew(ledger, parts, given.cub or str(ROOT / "tests/bench/cub_peer.cu"))
+    for problem in problems(evidence, ledger.code):
+        print(f"not yet: {problem[:300]}")
+    for row in evidence.get("rows", []):
+        print(json.dumps(row))
+    print({k: evidence.get(k) for k in ("tests", "sanitizer", "seconds")})
+    return bool(list(problems(evidence, ledger.code)))
 
 
 if __name__ == "__main__":

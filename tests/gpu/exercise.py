@@ -3,17 +3,22 @@
 ``compute-sanitizer --tool memcheck python -m tests.gpu.exercise``. Arrays come from plain allocations, so that an
 access beyond one of them is seen; inputs are made on the host, so that little but our kernels is watched. The methods
 that production takes for large inputs only are made to run on small ones. At the end every kernel of the sources must
-have run.
+have run. ``--small``: a third of the keys and fewer kinds of them, for racecheck, which follows every access.
 """
 
 from __future__ import annotations
 
 import re
+import sys
 import time
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+SMALL = "--small" in sys.argv[1:]
+KEYS = 9011 if SMALL else 30011  # one tile and more of every kernel, several of most
+MERGED = 6007 if SMALL else 20011
 
 
 def main() -> None:
@@ -83,7 +88,7 @@ def rows(cupy: Any, rng: np.random.Generator) -> None:
 
     from distsort.backends import cupy_rows
 
-    for dtype in ("f2", "f4", "f8"):
+    for dtype in ("f4", "f8") if SMALL else ("f2", "f4", "f8"):
         for n in (5, 200, 1000):
             values = floats(rng, 7 * n, dtype).reshape(7, n)
             order = np.argsort(values, axis=1, kind="stable")
@@ -122,19 +127,21 @@ def radix(cupy: Any, rng: np.random.Generator) -> None:
         wide = [words(rng, n, "u8"), words(rng, n, "u8") & few_bits, np.full(n, 7, np.uint64), floats(rng, n, "f8")]
         return [words(rng, n, "u4"), words(rng, n, "u4") & np.uint32(0x00F00F00), floats(rng, n, "f4"), *wide]
 
-    narrow = [words(rng, 30011, "u1"), words(rng, 30011, "u2"), floats(rng, 30011, "f2")]
-    kept = policy.SMALL_LIMIT, policy.read_plan_from
+    narrow = [words(rng, KEYS, "u1"), words(rng, KEYS, "u2"), floats(rng, KEYS, "f2")]
+    kept = policy.SMALL_LIMIT, policy.read_plan_from, policy.SAMPLE
     try:
-        for values in narrow + inputs(30011):
+        for values in narrow + inputs(KEYS):
             check(values, f"{values.dtype}, one launch")
         policy.SMALL_LIMIT = 0
-        for values in narrow + inputs(30011):
+        for values in narrow + inputs(KEYS):
             check(values, f"{values.dtype}, passes")
+        if SMALL:
+            policy.SAMPLE = 1 << 12
         policy.read_plan_from = lambda size: policy.SAMPLE + 1  # methods chosen from the plan, and from a sample
         for values in inputs(policy.SAMPLE + 5001):
             check(values, f"{values.dtype}, chosen")
     finally:
-        policy.SMALL_LIMIT, policy.read_plan_from = kept
+        policy.SMALL_LIMIT, policy.read_plan_from, policy.SAMPLE = kept
 
 
 def merges(cupy: Any, rng: np.random.Generator) -> None:
@@ -143,8 +150,8 @@ def merges(cupy: Any, rng: np.random.Generator) -> None:
     from distsort.order import array_order
 
     for dtype in ("u4", "u8", "f4", "f8"):
-        for k in (2, 3, 8, 11):
-            values = floats(rng, 20011, dtype) if dtype[0] == "f" else words(rng, 20011, dtype) % 1000
+        for k in (2, 3, 11) if SMALL else (2, 3, 8, 11):
+            values = floats(rng, MERGED, dtype) if dtype[0] == "f" else words(rng, MERGED, dtype) % 1000
             bounds = np.array([0, *np.sort(rng.integers(0, values.size, k - 1)), values.size])
             runs = [run[np.argsort(run, kind="stable")] for run in np.split(values, bounds[1:-1])]
             whole = np.concatenate(runs)
