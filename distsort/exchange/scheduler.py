@@ -255,7 +255,7 @@ class PullState:
         return 0
 
     def _keep_away(self, asker: Any, silent: str) -> None:
-        """Let a task that is asked again not go to the worker that does not answer: it looks idle, and would keep it."""
+        """Let a task that is asked again not go to the worker that does not answer: looking idle, it would keep it."""
         ts = self.scheduler.tasks.get(asker)
         if ts is None:
             return
