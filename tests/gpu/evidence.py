@@ -142,12 +142,15 @@ def count(ledger: Ledger, suite: str, mark: str, options: Sequence[str] = ()) ->
     ledger.evidence["tests"] = {k: sum(s[k] for s in suites.values()) for k in ("passed", "failed", "skipped")}
 
 
+ONE_GPU_ONLY = ["--ignore=tests/gpu/test_pull.py"]
+
+
 def tests(ledger: Ledger) -> None:
     """Run the tests of one GPU: those of small memory side by side, for they wait for compilers."""
     side_by_side = ["-n", "6"] if _importable("xdist") else []
-    count(ledger, "gpu", "gpu and not slow", side_by_side)
+    count(ledger, "gpu", "gpu and not slow", [*side_by_side, *ONE_GPU_ONLY])
     ledger.write()
-    count(ledger, "gpu, large", "gpu and slow")
+    count(ledger, "gpu, large", "gpu and slow", ONE_GPU_ONLY)
 
 
 def _importable(module: str) -> bool:

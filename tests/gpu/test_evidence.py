@@ -157,7 +157,7 @@ def test_parts_run_in_the_order_given_and_a_failed_one_is_not_noted(ledger, monk
 def test_a_suite_is_counted_and_added_to_the_others(ledger, tmp_path):
     made = ledger()
     made.evidence["suites"] = {"other": {"passed": 5, "failed": 0, "skipped": 1}}
-    ev.count(made, "this", "no_such_mark_anywhere", ["--strict-markers"])
+    ev.count(made, "this", "slurm", ev.ONE_GPU_ONLY)
     assert made.evidence["suites"]["this"] == {"passed": 0, "failed": 0, "skipped": 0}
     assert made.evidence["tests"] == {"passed": 5, "failed": 0, "skipped": 1}
 
