@@ -71,6 +71,12 @@ class RunFile:
         return join(pieces)
 
     def keys_at(self, positions: IntArray, spec: Spec) -> tuple[Column, ...]:
+        """Read the keys at some positions, in any order: brackets of a search overlap."""
+        asked, back = np.unique(positions, return_inverse=True)
+        found = self._keys_at(asked, spec)
+        return tuple(blocks.take(column, back) for column in found) if len(positions) else found
+
+    def _keys_at(self, positions: IntArray, spec: Spec) -> tuple[Column, ...]:
         """Read the keys at ascending positions."""
         chunk_of = np.searchsorted(self._rows, positions, side="right") - 1
         found = []

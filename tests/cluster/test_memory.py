@@ -96,6 +96,13 @@ def frame(rows: int) -> pd.DataFrame:
     return pd.DataFrame({"k": np.arange(rows), "s": pd.array([f"s{i}" for i in range(rows)], dtype="string[pyarrow]")})
 
 
+def test_a_run_file_answers_in_the_order_of_the_question(tmp_path):
+    run = Run(frame(300_000))
+    positions = np.random.default_rng(0).integers(0, 300_000, 1000)
+    (found,) = RunFile(run, tmp_path / "run").keys_at(positions, ROWS)
+    assert found.tolist() == positions.tolist()
+
+
 @pytest.mark.parametrize("rows", [0, 1, 1000, 300_000])
 def test_a_run_file_reads_as_its_run(tmp_path, rows):
     for run, spec in (
