@@ -49,7 +49,7 @@ class Method:
 def radix_names(
     method: Method, shape: policy.RadixShape, counting: policy.HistogramShape, wide: bool
 ) -> tuple[str, ...]:
-    """Return the kernels of radix_onesweep.cu for a method: histogram, first pass, later passes, repair (2)."""
+    """Return the kernels of radix_onesweep.cu for a method: histogram, first pass, later passes, repair (3)."""
     source, key = UNSIGNED[method.source], UNSIGNED[method.key]
     payload = UNSIGNED[method.payload] if method.payload else "None"
     flags = ", ".join(_literal(flag) for flag in (method.unify, method.squeeze, method.watch))
@@ -65,6 +65,7 @@ def radix_names(
     return (
         *names,
         f"radix_find_specials<{policy.FIND_THREADS}, {source}>",
+        f"radix_find_stretches<{source}>",
         f"radix_repair<{policy.REPAIR_THREADS}, {source}>",
     )
 

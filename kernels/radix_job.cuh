@@ -78,7 +78,7 @@ struct Job {
     void* out_values;    // values or positions
     Control* control;
     u64* bins;      // [digits][RADIX], zero before the histogram; then where each digit value starts
-    u32* specials;  // zeros and NaNs of each piece (Pieces), zero at first; behind them u64[groups][2]
+    u32* specials;  // zeros and NaNs of each piece (Pieces), zero at first; behind them u64[groups + 1][2]
     void* status;   // Count[WINDOW + tiles][RADIX], zero before the first pass
     Codec codec;
     Squeeze squeeze;

@@ -25,20 +25,15 @@ DEVICE u64 lower_bound(const Job& job, Src code) {
     return low;
 }
 
-/// One block. Finds where the zeros and the NaNs of each group of pieces go: where each kind starts in the output, plus
-/// those of the groups before. Two warps search, then all threads scan what the histogram noted, a group each at a time.
+/// One block. For each group of pieces: how many zeros and NaNs are in the groups before, from what the histogram noted.
+/// It needs nothing of the sorted output, so it can run while the host still chooses a method from the plan.
 template <u32 THREADS, class Src>
 __global__ void __launch_bounds__(THREADS) radix_find_specials(const __grid_constant__ Job job) {
     if (!needs_repair(job.control->seen)) return;
     SHARED(u64, sums, THREADS / WARP);
     SHARED(u64, next, 2);
-    const u32 t = threadIdx.x, warp = t / WARP;
-    const Codec& c = job.codec;
-    if (warp < 2) {
-        const Src plus = encode(Src(0), c), minus = encode(Src(Src(1) << (8 * sizeof(Src) - 1)), c);
-        const u64 start = lower_bound<Src>(job, warp ? Src(Src(0) - Src(2 * c.lift)) : min(plus, minus));
-        if (t % WARP == 0) next[warp] = start;
-    }
+    const u32 t = threadIdx.x;
+    if (t < 2) next[t] = 0;
     block_sync();
     const Pieces<Src> pieces(static_cast<const Src*>(job.keys), job.n);
     u64* const starts = reinterpret_cast<u64*>(job.specials + pieces.groups() * WARP);
@@ -64,6 +59,19 @@ __global__ void __launch_bounds__(THREADS) radix_find_specials(const __grid_cons
     }
 }
 
+/// One block of two warps: where the zeros and the NaNs start in the sorted output, to behind the starts of the groups.
+template <class Src>
+__global__ void __launch_bounds__(2 * WARP) radix_find_stretches(const __grid_constant__ Job job) {
+    if (!needs_repair(job.control->seen)) return;
+    const u32 kind = threadIdx.x / WARP;
+    const Codec& c = job.codec;
+    const Pieces<Src> pieces(static_cast<const Src*>(job.keys), job.n);
+    u64* const starts = reinterpret_cast<u64*>(job.specials + pieces.groups() * WARP);
+    const Src plus = encode(Src(0), c), minus = encode(Src(Src(1) << (8 * sizeof(Src) - 1)), c);
+    const u64 start = lower_bound<Src>(job, kind ? Src(Src(0) - Src(2 * c.lift)) : min(plus, minus));
+    if (threadIdx.x % WARP == 0) starts[2 * pieces.groups() + kind] = start;
+}
+
 /// After a sort of float keys alone: writes the zeros and the NaNs of the input, in input order, over those of the
 /// output. Each warp takes a piece at a time and skips those that hold none, unread.
 template <u32 THREADS, class Src>
@@ -82,7 +90,9 @@ __global__ void __launch_bounds__(THREADS) radix_repair(const __grid_constant__ 
         const u32 number = u32(piece % WARP), counts = job.specials[group * WARP + lane];
         const u32 before = shfl(warp_inclusive_scan(counts) - counts, number);  // both kinds at once: at most 2^15 each
         if (!shfl(counts, number)) continue;
-        u64 zero = starts[2 * group] + (before & 0xffffu), nan = starts[2 * group + 1] + (before >> 16);
+        const u64* const stretch = starts + 2 * pieces.groups();
+        u64 zero = stretch[0] + starts[2 * group] + (before & 0xffffu);
+        u64 nan = stretch[1] + starts[2 * group + 1] + (before >> 16);
         const u64 end = pieces.start(piece + 1);
         for (u64 first = pieces.start(piece); first < end; first += IN_FLIGHT * WARP) {
             Src key[IN_FLIGHT];

@@ -6,6 +6,7 @@ import ctypes
 import functools
 import struct
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -121,11 +122,12 @@ class Sorter:
         self.family = family(method, self.n)
         self.squeeze, self.constant = squeeze, constant
         self.skip = self.finish = self.shift = 0
+        self.found = False
         self.tiles = -(-self.n // self.family.shape.tile)
         self._bins = CONTROL_BYTES
         self._specials = self._bins + 8 * policy.RADIX * 8
-        # for each group of 32 pieces 32 counts and two positions; a multiple of 16
-        specials = -(-self._pieces() // policy.WARP) * (policy.WARP * 4 + 16) if method.watch else 0
+        # for each group of 32 pieces 32 counts and two positions, and two more; a multiple of 16
+        specials = -(-self._pieces() // policy.WARP) * (policy.WARP * 4 + 16) + 16 if method.watch else 0
         self._status = self._specials + specials
         rows = (policy.STATUS_WINDOW + self.tiles) * policy.RADIX
         self.workspace = cupy.zeros(self._status + rows * self.family.status, np.uint8)
@@ -180,13 +182,20 @@ class Sorter:
         for p in range(active):
             (f.later if p else f.first)(self.tiles, f.shape.threads, (job, _PASS[p]), f.pass_shared)
 
+    def find(self) -> None:
+        """Launch the count of equal floats whose bits differ, once; it looks at what the histogram saw."""
+        if self.family.repair and not self.found:
+            self.found = True
+            self.family.repair[0](1, policy.FIND_THREADS, (self.job(),))
+
     def repair(self) -> None:
-        """Launch the repair of equal floats whose bits differ; it looks at what the histogram saw."""
+        """Launch the repair of equal floats whose bits differ."""
         if self.family.repair:
-            find, repair = self.family.repair
-            _, multiprocessors = device(cupy.cuda.runtime.getDevice())
+            self.find()
+            _, stretches, repair = self.family.repair
             job = self.job()
-            find(1, policy.FIND_THREADS, (job,))
+            stretches(1, 2 * policy.WARP, (job,))
+            _, multiprocessors = device(cupy.cuda.runtime.getDevice())
             warps = -(-self._pieces() // (policy.REPAIR_THREADS // policy.WARP))
             repair(min(policy.REPAIR_BLOCKS * multiprocessors, warps), policy.REPAIR_THREADS, (job,))
 
@@ -194,20 +203,23 @@ class Sorter:
         """Most pieces that the histogram and the repair divide the input into."""
         return self.n * self.method.source // policy.PIECE_BYTES + 2
 
-    def control(self) -> Any:
-        """Read the plan and the sample's ties: waits for the device."""
-        return np.frombuffer(_read(self.workspace.data, CONTROL.itemsize), CONTROL)[0]
+    def control(self, meanwhile: Callable[[], None] = lambda: None) -> Any:
+        """Read the plan and the sample's ties: waits for the device, which then does what `meanwhile` launches."""
+        return np.frombuffer(_read(self.workspace.data, CONTROL.itemsize, meanwhile), CONTROL)[0]
 
 
-def _read(memory: Any, size: int) -> bytes:
+def _read(memory: Any, size: int, meanwhile: Callable[[], None]) -> bytes:
     """Copy up to 256 bytes to the host by way of pinned memory, which takes half the time; waits for the device."""
     runtime = cupy.cuda.runtime
     stream = cupy.cuda.get_current_stream()
     pinned = getattr(_local, "pinned", None)
     if pinned is None:
         pinned = _local.pinned = cupy.cuda.alloc_pinned_memory(CONTROL_BYTES)
+    there = cupy.cuda.Event(disable_timing=True)
     runtime.memcpyAsync(pinned.ptr, memory.ptr, size, runtime.memcpyDeviceToHost, stream.ptr)
-    stream.synchronize()
+    there.record(stream)
+    meanwhile()
+    there.synchronize()
     return ctypes.string_at(pinned.ptr, size)
 
 

@@ -214,7 +214,7 @@ def _choose(sorter: Sorter) -> int:
     sampled = method.source == 8 and method.mode != "ARGSORT_BY"
     if sampled:
         _sample(sorter)
-    control = sorter.control()
+    control = sorter.control(meanwhile=sorter.find)
     active, ones = int(control["active"]), int(control["ones"])
     varying = ones & int(control["zeros"])
     if not varying:

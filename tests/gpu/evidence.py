@@ -140,6 +140,8 @@ def count(ledger: Ledger, suite: str, mark: str, options: Sequence[str] = ()) ->
     suites = ledger.evidence.setdefault("suites", {})
     suites[suite] = {"passed": total - skipped - bad, "failed": bad, "skipped": skipped}
     ledger.evidence["tests"] = {k: sum(s[k] for s in suites.values()) for k in ("passed", "failed", "skipped")}
+    if bad:
+        raise RuntimeError(failed or f"{bad} tests failed")
 
 
 ONE_GPU_ONLY = ["--ignore=tests/gpu/test_pull.py"]
@@ -148,9 +150,15 @@ ONE_GPU_ONLY = ["--ignore=tests/gpu/test_pull.py"]
 def tests(ledger: Ledger) -> None:
     """Run the tests of one GPU: those of small memory side by side, for they wait for compilers."""
     side_by_side = ["-n", "6"] if _importable("xdist") else []
-    count(ledger, "gpu", "gpu and not slow", [*side_by_side, *ONE_GPU_ONLY])
-    ledger.write()
-    count(ledger, "gpu, large", "gpu and slow", ONE_GPU_ONLY)
+    errors = []
+    for suite, mark, options in (("gpu", "gpu and not slow", side_by_side), ("gpu, large", "gpu and slow", [])):
+        try:
+            count(ledger, suite, mark, [*options, *ONE_GPU_ONLY])
+        except RuntimeError as error:
+            errors.append(str(error))
+        ledger.write()
+    if errors:
+        raise RuntimeError(errors[0])
 
 
 def _importable(module: str) -> bool:
@@ -174,6 +182,8 @@ def sanitizer(ledger: Ledger) -> None:
         except RuntimeError as error:
             found[tool] = str(error)
         ledger.write()
+    if any(said != "clean" for said in found.values()):
+        raise RuntimeError(f"not clean: {', '.join(tool for tool, said in found.items() if said != 'clean')}")
 
 
 def bench(ledger: Ledger, name: str, options: list[str]) -> None:
@@ -215,12 +225,8 @@ def renew(ledger: Ledger, parts: list[str], cub: str | None) -> dict[str, Any]:
         ),
     }
     for part in parts:
-        if part in ("kernels", "cluster"):  # their rows are asked for one by one
-            work[part]()
-            ledger.close(part)
-            ledger.write()
-        else:
-            ledger.step(part, 20, work[part], part=True)
+        in_rows = part in ("kernels", "cluster")  # asked for one by one
+        ledger.step(part, 0 if in_rows else 20, work[part], part=True, always=in_rows)
     if ledger.code != code_sha256():
         raise SystemExit("the code changed during the run: what is in the file is of neither")
     return ledger.evidence

@@ -78,9 +78,12 @@ class Ledger:
 
         self.step(row, needs, keep)
 
-    def step(self, name: str, needs: float, work: Callable[[], None], part: bool = False) -> None:
-        """Do something that may fail, or for which time may not suffice; `part`: note it as a part of this code."""
-        if not self.wants(name):
+    def step(self, name: str, needs: float, work: Callable[[], None], part: bool = False, always: bool = False) -> None:
+        """Do something that may fail, or for which time may not suffice.
+
+        `part`: note it as a part of this code; `always`: it knows by itself what there is to do.
+        """
+        if not (always or self.wants(name)):
             return
         failures, skipped = self._notes("failures"), self._notes("skipped")
         failures.pop(name, None)

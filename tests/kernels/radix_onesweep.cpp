@@ -49,6 +49,7 @@ void sort(Job job) {
     if constexpr (WATCH) {
         if (!job.codec.infinity) control.seen = 0;  // integers: the launcher counts without WATCH
         emu::launch(radix_find_specials<REPAIR_THREADS, Src>, 1, REPAIR_THREADS, 0, job);
+        emu::launch(radix_find_stretches<Src>, 1, 2 * WARP, 0, job);
         emu::launch(radix_repair<REPAIR_THREADS, Src>, grid, REPAIR_THREADS, 0, job);
     }
 }
