@@ -21,7 +21,7 @@ from distsort.blocks import Column
 from distsort.cuts import IntArray
 from distsort.local import Run, Spec
 
-CHUNK = 1 << 20
+CHUNK = 1 << 17
 """Bytes of rows in one chunk; a slice reads at most two chunks more than it needs."""
 
 
