@@ -295,14 +295,20 @@ def device_memory() -> int:
     return int(cupy.cuda.runtime.memGetInfo()[1])
 
 
+DTYPES = "distsort dtypes"
+"""Where pandas keeps, by the names of columns, what their dtypes were in cudf; slices have it too."""
+
+
 def park(block: Block) -> Block:
     """Copy a block from the device to the host: cupy to NumPy in pinned memory, cudf to pandas with Arrow's types."""
     if blocks.is_series(block):
         return _parked(block)
     if blocks.is_frame(block):
-        columns = {i: _parked(block.iloc[:, i]).array for i in range(block.shape[1])}
-        made = pd.DataFrame(columns, index=block.index.to_pandas(), copy=False)
+        columns = [_parked(block.iloc[:, i]) for i in range(block.shape[1])]
+        arrays = {i: column.array for i, column in enumerate(columns)}
+        made = pd.DataFrame(arrays, index=block.index.to_pandas(), copy=False)
         made.columns = block.columns
+        made.attrs[DTYPES] = {name: dtype for column in columns for name, dtype in column.attrs[DTYPES].items()}
         return made
     if blocks.library(block) == "cudf":
         return block.to_pandas()
@@ -313,7 +319,10 @@ def park(block: Block) -> Block:
 
 def _parked(column: Any) -> Any:
     """Copy a cudf series to the host; categories have no Arrow type in pandas, and need none to keep their nulls."""
-    return column.to_pandas(arrow_type=str(column.dtype) != "category")
+    category = str(column.dtype) == "category"
+    made = column.to_pandas(arrow_type=not category)
+    made.attrs[DTYPES] = {} if category else {column.name: column.dtype}
+    return made
 
 
 def unpark(block: Block) -> Block:
@@ -332,6 +341,11 @@ def unpark(block: Block) -> Block:
         made = cudf.DataFrame.from_arrow(pa.Table.from_arrays([pa.array(c) for c in columns], names=names))
     else:
         made = cudf.DataFrame(index=range(len(block)))
+    kept = block.attrs.get(DTYPES, {})
+    for at, name in enumerate([block.name] if series else block.columns):
+        dtype = kept.get(name)
+        if dtype is not None and made[str(at)].dtype != dtype:
+            made[str(at)] = made[str(at)].astype(dtype)
     made.index = cudf.from_pandas(block.index)
     if series:
         return made["0"].rename(block.name)

@@ -15,9 +15,11 @@ import pytest
 
 pytest.importorskip("cupy")
 
+from distsort import blocks
 from distsort.backends import cupy_ipc
 from distsort.exchange.device import DeviceTransport
 from distsort.local import Run
+from distsort.order import make_order
 
 MEMORY: dict[int, np.ndarray] = {}
 
@@ -323,37 +325,42 @@ def test_frames_come_back_from_the_host_with_their_own_dtypes(monkeypatch):
     assert (column.name, column.tolist(), str(column.dtype)) == ("k", [3, 1], "int64")
 
 
-def test_frames_leave_the_device_column_by_column():
+def test_frames_leave_the_device_column_by_column_and_come_back_as_they_were(monkeypatch):
     """Categorical columns, which refuse Arrow's types, with the others."""
 
     class Column:
         def __init__(self, values):
-            self.values, self.dtype = values, values.dtype
+            self.values, self.dtype, self.name = values, values.dtype, values.name
 
         def to_pandas(self, arrow_type):
             if arrow_type and self.dtype == "category":
                 raise NotImplementedError
             return self.values.convert_dtypes(dtype_backend="pyarrow") if arrow_type else self.values
 
+    class Columns:
+        def __init__(self, rows):
+            self.rows = rows
+
+        def __getitem__(self, at):
+            return Column(self.rows.iloc[at])
+
     class Frame:
         __module__ = "cudf"
 
         def __init__(self, rows):
-            self.columns, self.shape = rows.columns, rows.shape
-            self.iloc = {(slice(None), i): Column(rows.iloc[:, i]) for i in range(rows.shape[1])}
+            self.columns, self.shape, self.iloc = rows.columns, rows.shape, Columns(rows)
             self.index = SimpleNamespace(to_pandas=lambda: rows.index)
 
-        @property
-        def iloc(self):
-            return self._iloc
-
-        @iloc.setter
-        def iloc(self, columns):
-            self._iloc = type("Iloc", (), {"__getitem__": lambda _, at: columns[at[0], at[1]]})()
-
     rows = pd.DataFrame({"k": [3, 1], "c": pd.Categorical(["b", None], ["b", "a"])}, index=[4, 9])
+    rows["k"] = rows["k"].astype("Int32")
     parked = cupy_ipc.park(Frame(rows))
-    assert [str(d) for d in parked.dtypes] == ["int64[pyarrow]", "category"]
+    assert [str(d) for d in parked.dtypes] == ["int32[pyarrow]", "category"]
     assert parked.index.tolist() == [4, 9]
     assert parked["k"].tolist() == [3, 1]
     assert parked["c"].isna().tolist() == [False, True]
+    made = SimpleNamespace(from_arrow=lambda table: table.to_pandas())
+    monkeypatch.setitem(sys.modules, "cudf", SimpleNamespace(DataFrame=made, from_pandas=lambda index: index))
+    back = cupy_ipc.unpark(pickle.loads(pickle.dumps(parked.iloc[1:])))
+    pd.testing.assert_frame_equal(back, rows.iloc[1:])
+    key = blocks.key_columns(blocks.take(parked[["k"]], np.array([1])), make_order("k"))[0]
+    assert cupy_ipc.unpark(key).dtype == "Int32"

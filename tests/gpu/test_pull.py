@@ -143,6 +143,57 @@ def test_cudf_frames(client):
     kit.assert_clean(client)
 
 
+def test_slices_may_be_copied_before_they_are_merged(client):
+    def set_copying(on):
+        from distsort.exchange import device
+
+        device.READ_IN_PLACE = not on
+
+    client.run(set_copying, True)
+    try:
+        check(client, np.random.default_rng(12).integers(0, 1 << 60, ROWS))
+    finally:
+        client.run(set_copying, False)
+
+
+def test_runs_that_leave_the_device_come_back(client):
+    """Each store keeps less than one run on its GPU: the others are read from pinned memory, with their own dtypes."""
+
+    def set_budget(dask_worker, small):
+        from distsort.exchange.worker import _device_budget
+
+        dask_worker.distsort_service.store.device_budget = (lambda: 1 << 16) if small else _device_budget
+
+    def spills(dask_worker):
+        return dask_worker.distsort_service.store.spills
+
+    rng = np.random.default_rng(13)
+    source = rng.integers(0, 1 << 60, ROWS)
+    check(client, source[:1000])  # brings the services
+    client.run(set_budget, True)
+    try:
+        check(client, source)
+        assert all(n > 0 for n in client.run(spills).values())
+        cudf = pytest.importorskip("cudf")
+        text = pd.Series(rng.choice(["x", "yy", "z"], ROWS))
+        rows = pd.DataFrame({"k": rng.integers(0, 1000, ROWS), "s": text, "c": text.astype("category")})
+        rows["n"] = pd.Series(rng.integers(0, 9, ROWS)).where(rng.random(ROWS) < 0.9).astype("Int64")
+        frame = dd.from_pandas(rows, npartitions=6, sort=False).map_partitions(cudf.from_pandas)
+        order = rows.sort_values("k", kind="stable").index
+        result = distsort.sort_values(frame, "k", exchange="pull", npartitions=4).map_partitions(
+            lambda p: p.to_pandas()
+        )
+        found = result.compute()
+        assert found.index.tolist() == order.tolist()
+        for name in rows:
+            got, want = found[name], rows[name].loc[order]
+            assert got.isna().tolist() == want.isna().tolist()
+            assert got.dropna().astype(str).str.removesuffix(".0").tolist() == want.dropna().astype(str).tolist()
+        kit.assert_clean(client)
+    finally:
+        client.run(set_budget, False)
+
+
 def test_a_killed_worker(client):
     source = np.random.default_rng(9).integers(0, 1 << 60, ROWS)
     x = array(source, 130_000)
