@@ -10,6 +10,7 @@ import dask.dataframe as dd
 from dask._task_spec import Task
 from dask.dataframe.dask_expr import new_collection
 from dask.dataframe.dask_expr._expr import Blockwise, Expr, Projection, determine_column_projection
+from dask.dataframe.dask_expr.io import FromGraph
 
 from distsort import blocks, config, graph
 from distsort.errors import InputError, OptionError
@@ -285,7 +286,14 @@ class Runs(_RunTasks, Blockwise):
         return (None,) * (self.frame.npartitions + 1)
 
     def _task(self, name: Any, index: int) -> Task:
-        return graph.run_task(name, [(self.frame._name, index)], self.spec, self.plan, self.frame._meta)
+        return graph.run_task(name, [_input_key(self.frame, index)], self.spec, self.plan, self.frame._meta)
+
+
+def _input_key(frame: Expr, index: int) -> Any:
+    """Return the key of a partition; of a persisted frame that of its future: the task that renames it costs a hop."""
+    if isinstance(frame, FromGraph) and not isinstance(key := frame.operand("keys")[index], str):
+        return key
+    return frame._name, index
 
 
 class JoinedRuns(_RunTasks):
