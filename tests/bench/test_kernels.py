@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from types import SimpleNamespace
 
 import pytest
 from click.testing import CliRunner
@@ -89,3 +90,24 @@ def test_unknown_names_are_refused_before_anything_runs():
 def test_cub_must_be_there():
     with pytest.raises(OptionError, match="no such file"):
         measure.Cub("nowhere.cu")
+
+
+def test_a_sample_is_not_drawn_from_fewer_keys_than_it_takes():
+    pytest.importorskip("cupy")
+    from distsort.kernels import policy
+
+    from distsort.backends import cupy_radix
+
+    with pytest.raises(ValueError, match=f"a sample of {policy.SAMPLE} keys cannot be drawn from 10"):
+        cupy_radix._sample(SimpleNamespace(n=10))
+
+
+def test_a_cub_program_that_does_not_compile_says_so(tmp_path, monkeypatch):
+    """Compiled beside other work, waited for when it is asked."""
+    (tmp_path / "nvcc").write_text("#!/bin/sh\necho 'no such header' >&2\nexit 2\n")
+    (tmp_path / "nvcc").chmod(0o755)
+    (tmp_path / "peer.cu").write_text("")
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    cub = measure.Cub(str(tmp_path / "peer.cu"))
+    with pytest.raises(OptionError, match="nvcc refused the CUB program:\nno such header"):
+        cub("sort_keys", "u32", 8)
