@@ -150,10 +150,8 @@ def _driver() -> ctypes.CDLL:
     return ctypes.CDLL("libcuda.so.1")
 
 
-COPY_STREAMS = 2
-"""Streams that share a copy: one copy engine alone does not fill the links when both directions are in use."""
-COPY_SPLIT = 1 << 26
-"""Bytes of a frame from which it is copied in parts."""
+# Streams that share the copy of a frame of so many bytes or more: one engine may not fill the links both ways.
+COPY_STREAMS, COPY_SPLIT = 2, 1 << 26
 
 
 class Mappings:
@@ -185,23 +183,18 @@ class Mappings:
             for frame, copy in zip(frames, copies, strict=True):
                 if frame.nbytes:
                     self._copy(self._pointer(peer, frame) + frame.offset, copy)
-            for stream in self._streams:
-                stream.synchronize()
             return copies
         finally:
+            for stream in self._streams:
+                stream.synchronize()
             self.release((peer,))
 
     def _copy(self, source: int, copy: Frame) -> None:
         parts = len(self._streams) if copy.nbytes >= COPY_SPLIT else 1
         step = -(-copy.nbytes // (256 * parts)) * 256
         for at, stream in zip(range(0, copy.nbytes, step), self._streams, strict=False):
-            cupy.cuda.runtime.memcpyAsync(
-                copy.data.ptr + at,
-                source + at,
-                min(step, copy.nbytes - at),
-                cupy.cuda.runtime.memcpyDefault,
-                stream.ptr,
-            )
+            size, kind = min(step, copy.nbytes - at), cupy.cuda.runtime.memcpyDefault
+            cupy.cuda.runtime.memcpyAsync(copy.data.ptr + at, source + at, size, kind, stream.ptr)
 
     def view(self, peer: str, frames: Sequence[Exported]) -> list[Frame]:
         """Return frames of a peer as they lie in its memory; only for who has called `hold`, until `release`.

@@ -364,3 +364,25 @@ def test_frames_leave_the_device_column_by_column_and_come_back_as_they_were(mon
     pd.testing.assert_frame_equal(back, rows.iloc[1:])
     key = blocks.key_columns(blocks.take(parked[["k"]], np.array([1])), make_order("k"))[0]
     assert cupy_ipc.unpark(key).dtype == "Int32"
+
+
+def test_a_large_frame_is_copied_in_two_parts_that_make_it_whole(monkeypatch):
+    done, synced = [], []
+    stream = SimpleNamespace(ptr=0, synchronize=lambda: synced.append(1))
+    runtime = SimpleNamespace(
+        memcpyAsync=lambda to, source, size, kind, stream: done.append((to, source, size)),
+        memcpyDefault=4,
+        ipcOpenMemHandle=lambda handle: 5000,
+    )
+    cuda = SimpleNamespace(
+        Stream=type("Stream", (), {"__new__": lambda cls, non_blocking: stream, "null": stream}), runtime=runtime
+    )
+    empty = lambda n, dtype: SimpleNamespace(nbytes=n, data=SimpleNamespace(ptr=100))  # noqa: E731
+    monkeypatch.setattr(cupy_ipc, "cupy", SimpleNamespace(cuda=cuda, empty=empty))
+    monkeypatch.setattr(cupy_ipc, "COPY_SPLIT", 1000)
+    maps = cupy_ipc.Mappings()
+    frames = [cupy_ipc.Exported(b"x", 7, 1, 10, n) for n in (999, 1000, 1025)]
+    maps.copy("a", frames)
+    assert done == [(100, 5010, 999), (100, 5010, 512), (612, 5522, 488), (100, 5010, 768), (868, 5778, 257)]
+    assert len(synced) == 3
+    assert not maps._users
