@@ -1,4 +1,4 @@
-"""Sorts larger than the memory of the workers, and disks that fill up while runs are exchanged."""
+"""Disks that fill up while runs are exchanged."""
 
 from __future__ import annotations
 
@@ -21,52 +21,8 @@ def frame_of(number: int, rows: int) -> pd.DataFrame:
     return pd.DataFrame({"k": keys, "id": np.arange(rows) + number * rows})
 
 
-def facts(part: pd.DataFrame) -> pd.DataFrame:
-    """Say what can be said of a sorted partition in one row."""
-    return pd.DataFrame(
-        {
-            "n": [len(part)],
-            "ids": [int(part["id"].sum())],
-            "ascends": [part["k"].is_monotonic_increasing],
-            "low": [part["k"].min()],
-            "high": [part["k"].max()],
-        }
-    )
-
-
 def lazily(partitions: int, rows: int) -> dd.DataFrame:
     return dd.from_map(frame_of, range(partitions), rows=rows, meta=frame_of(0, 0), enforce_metadata=False)
-
-
-def assert_sorts_without_a_restart(client, partitions, rows):
-    pids = kit.worker_pids(client)
-    ordered = distsort.sort_values(lazily(partitions, rows), "k")
-    found = client.compute(ordered.map_partitions(facts, meta=facts(frame_of(0, 1)))).result(4 * kit.PATIENCE)
-    total = partitions * rows
-    assert found["n"].tolist() == [rows] * partitions
-    assert found["ids"].sum() == total * (total - 1) // 2
-    assert found["ascends"].all()
-    assert (found["high"].to_numpy()[:-1] <= found["low"].to_numpy()[1:]).all()
-    assert kit.worker_pids(client) == pids
-    reports = client.run(lambda dask_worker: dask_worker.distsort_service.report())
-    assert sum(report["spilled"] for report in reports.values()) > 0
-    peaks = client.run(peak)
-    limits = client.run(lambda dask_worker: dask_worker.memory_manager.memory_limit)
-    assert all(peaks[address] <= limits[address] for address in peaks)
-
-
-def peak() -> int:
-    from distsort.memory import peak_bytes
-
-    return peak_bytes()
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(300)
-def test_three_times_the_memory_of_the_workers_without_a_restart(tmp_path):
-    with kit.cluster(2, memory_limit="320 MiB", config={"distsort.temporary-directory": str(tmp_path)}) as client:
-        assert_sorts_without_a_restart(client, 120, 1_000_000)
-    kit.until(lambda: not list(tmp_path.iterdir()))
 
 
 def limit_files(size: int) -> None:
