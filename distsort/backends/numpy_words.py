@@ -16,12 +16,10 @@ first, and repaired (NumPy's stable argsort of 16-bit integers is a radix sort).
 
 Memory that NumPy takes in one piece of 128 KiB or more may come fresh from the kernel each time (glibc does so in a
 worker of Dask, which sets MALLOC_TRIM_THRESHOLD_), and its first touch costs more than the work on it. So temporaries
-stay below that: blocks, buckets and ranges instead of whole columns.
+stay below that: blocks and buckets instead of whole columns.
 
-A merge uses that its slices are sorted: values sampled from all slices cut the output into ranges of some ten thousand
-rows, each is gathered from the slices and sorted while it is in the cache. Equal keys are never cut apart, and a range
-is gathered in the order of the slices, so the merge is stable. Few slices are left to timsort, which finds and merges
-them by itself.
+A merge of few slices is left to timsort, which finds and merges them by itself; a merge of many takes longer than a
+sort of all their rows.
 """
 
 from __future__ import annotations
@@ -43,15 +41,13 @@ Index = npt.NDArray[np.intp]
 
 # Below this NumPy's stable argsort wins.
 SMALL = 512
-# Rows of one range of a merge.
-RANGE = 1 << 16
 # A word this wide is sorted directly by NumPy's radix sort.
 DIGIT = 16
 # Rows of a bucket that is sorted in the cache, ...
 BUCKET = 1 << 12
 # ... how many bits tell buckets apart at most, and from how many rows on there are buckets.
 BUCKET_BITS = 10
-BUCKETS_FROM = 1 << 15
+BUCKETS_FROM = 1 << 14
 # Rows looked at to choose a window.
 PROBE = 1 << 15
 # ... but of a short word no more than one in so many.
@@ -60,9 +56,8 @@ PROBE_SHARE = 1 << 6
 WRONG = 16
 # ... or more than one row in so many is in a group to be sorted again.
 REGROUPED = 4
-# Timsort merges so many runs in less time than they take to sort; the second where NumPy's sort is slow.
-TIMSORT_RUNS = 8
-TIMSORT_RUNS_SLOW = 128
+# Timsort merges so many runs in less time than they take to sort.
+TIMSORT_RUNS = 16
 # Nanoseconds a key that tell a vectorised sort from a scalar one.
 FAST_SORT_NS = 25.0
 
@@ -263,37 +258,17 @@ def merge_word(word: UIntArray, bits: int, bounds: Index) -> Index:
     bounds
         Ascending from 0 to n: where the slices begin and end.
     """
-    n = len(word)
-    starts = [(int(a), int(b)) for a, b in itertools.pairwise(bounds) if a < b]
-    if len(starts) <= 1 or not bits:
-        return np.arange(n, dtype=np.intp)
-    if n <= 2 * RANGE or len(starts) <= TIMSORT_RUNS:
-        return _order_of_runs(word, bits, len(starts))
-    step = max(1, RANGE // (8 * len(starts)))
-    samples = np.sort(np.concatenate([word[a + step - 1 : b : step] for a, b in starts]))
-    cuts = np.unique(samples[7 * len(starts) :: 8 * len(starts)])
-    edges = np.stack([np.concatenate([[a], a + np.searchsorted(word[a:b], cuts), [b]]) for a, b in starts])
-    order = np.empty(n, np.intp)
-    done = 0
-    for i in range(len(cuts) + 1):
-        first, size = edges[:, i], edges[:, i + 1] - edges[:, i]
-        end = done + int(size.sum())
-        rows = np.arange(end - done) + np.repeat(first - (np.cumsum(size) - size), size)
-        order[done:end] = rows.take(_order_of_runs(word.take(rows), bits, int(np.count_nonzero(size))))
-        done = end
-    return order
+    runs = int(np.count_nonzero(np.diff(bounds)))
+    if runs <= 1 or not bits:
+        return np.arange(len(word), dtype=np.intp)
+    if bits > DIGIT and merges_by_timsort(runs):
+        return word.argsort(kind="stable")
+    return argsort_word(word, bits)
 
 
 def merges_by_timsort(runs: int) -> bool:
     """Whether timsort merges so many sorted runs faster than a sort of all rows takes."""
-    return runs <= (TIMSORT_RUNS if vectorised() else TIMSORT_RUNS_SLOW)
-
-
-def _order_of_runs(word: UIntArray, bits: int, runs: int) -> Index:
-    """Return the stable order of a word of few runs: timsort merges them as it finds them."""
-    if bits > DIGIT and merges_by_timsort(runs):
-        return word.argsort(kind="stable")
-    return argsort_word(word, bits)
+    return runs <= TIMSORT_RUNS
 
 
 @functools.cache
