@@ -71,7 +71,7 @@ def test_hints_are_short_and_said_once():
         (("sort", "ODD", "-o", "OUT"), "InputError", "the ending is unusual"),
         (("sort", "IN", "TEXT", "-o", "OUT"), "InputError", "other files lie in the folder"),
         (("sort", "EMPTY", "-o", "OUT"), "InputError", "names that begin with a dot"),
-        (("sort", "NUMBRES", "-o", "OUT", "-k", "k"), "InputError", "the name is misspelt: there is"),
+        (("sort", "NUMMERS", "-o", "OUT", "-k", "k"), "InputError", "the name is misspelt: there is"),
     ],
 )
 def test_mistakes_on_the_command_line(numbers, tmp_path, capsys, monkeypatch, arguments, kind, first):
@@ -93,7 +93,7 @@ def test_mistakes_on_the_command_line(numbers, tmp_path, capsys, monkeypatch, ar
         "CSV": "ragged.csv",
         "LATIN": "latin.csv",
         "EMPTY": "empty",
-        "NUMBRES": "numbres.parquet",
+        "NUMMERS": "nummers.parquet",
     }
     words = [places.get(word, word) for word in arguments]
     assert cli.run(words) == 2
