@@ -1,18 +1,23 @@
 """A run on disk, read slice by slice.
 
-The rows are written as a row of pickled chunks, each a run of its own, with a table of where each begins::
+Rows and keys are written as two series of pickled chunks, each a run of its own, with tables of where each begins::
 
     rows     0 ........ 8191 | 8192 ....... 16383 | 16384 .. n
-    file     [chunk 0       ][chunk 1            ][chunk 2   ]
+    keys     0 .......................... 81919 | 81920 ... n
+    file     [chunk 0       ][chunk 1            ][chunk 2   ][keys 0                ][keys 1 ]
 
-A slice reads the chunks that it overlaps and no others. Any block that pickles can be spilled, whatever its columns.
+A slice reads the chunks that it overlaps and no others, and the search for cuts reads keys and no rows. Keys that are
+most of a row are not written twice: then they are read from the rows. Any block that pickles can be spilled, whatever
+its columns.
 """
 
 from __future__ import annotations
 
 import itertools
 import pickle
+from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 
@@ -25,6 +30,37 @@ CHUNK = 1 << 17
 """Bytes of rows in one chunk; a slice reads at most two chunks more than it needs."""
 
 
+KEYS_SHARE = 0.5
+"""Keys that are a larger share of a run's bytes are read from its rows."""
+
+
+@dataclass(frozen=True)
+class _Chunks:
+    """Chunks of one file: number i holds rows ``[starts[i], starts[i + 1])`` in bytes ``[at[i], at[i + 1])``."""
+
+    starts: IntArray
+    at: list[int]
+
+    @classmethod
+    def write(cls, file: BinaryIO, run: Run) -> _Chunks:
+        """Write a run."""
+        rows = max(1, CHUNK * len(run) // max(run.nbytes, 1))
+        starts = np.append(np.arange(0, max(len(run), 1), rows), len(run))
+        at = [file.tell()]
+        for start, stop in itertools.pairwise(starts.tolist()):
+            pickle.dump(run.cut(start, stop), file, protocol=5)
+            at.append(file.tell())
+        return cls(starts, at)
+
+    def read(self, path: Path, first: int, last: int) -> list[Run]:
+        """Read chunks ``[first, last)``."""
+        with path.open("rb") as file:
+            file.seek(self.at[first])
+            view = memoryview(file.read(self.at[last] - self.at[first]))
+        at = [a - self.at[first] for a in self.at[first : last + 1]]
+        return [pickle.loads(view[a:b]) for a, b in itertools.pairwise(at)]
+
+
 class RunFile:
     """A run that was written to a file.
 
@@ -34,23 +70,26 @@ class RunFile:
         Host rows.
     path
         Where to write; the file must not exist. It is removed by `close`.
+    spec
+        The sort, which tells the keys.
     """
 
-    def __init__(self, run: Run, path: Path) -> None:
+    def __init__(self, run: Run, path: Path, spec: Spec) -> None:
         self.path = path
         self.length = len(run)
-        rows = max(1, CHUNK * len(run) // max(run.nbytes, 1))
-        self._rows = np.append(np.arange(0, max(len(run), 1), rows), len(run))
-        at = [0]
+        columns = run.keys if run.keys is not None else blocks.key_columns(run.rows, spec.order)
+        first, *others = (c.reset_index(drop=True) if blocks.is_series(c) else c for c in columns)
+        keys = Run(first, tuple(others))
         try:
             with path.open("xb") as file:
-                for start, stop in itertools.pairwise(self._rows.tolist()):
-                    pickle.dump(run.cut(start, stop), file, protocol=5)
-                    at.append(file.tell())
+                self._rows = self._keys = _Chunks.write(file, run)
+                # What a search reads again and again must be little.
+                self._apart = keys.nbytes <= KEYS_SHARE * run.nbytes
+                if self._apart:
+                    self._keys = _Chunks.write(file, keys)
         except BaseException:
             path.unlink(missing_ok=True)
             raise
-        self._at = at
 
     def __len__(self) -> int:
         return self.length
@@ -58,15 +97,16 @@ class RunFile:
     @property
     def nbytes(self) -> int:
         """Size of the file, in bytes."""
-        return self._at[-1]
+        return self._keys.at[-1]
 
     def cut(self, start: int, stop: int) -> Run:
         """Read rows ``[start, stop)``."""
-        first = min(int(np.searchsorted(self._rows, start, side="right")) - 1, len(self._at) - 2)
-        last = max(first + 1, int(np.searchsorted(self._rows, stop, side="left")))
+        starts = self._rows.starts
+        first = min(int(np.searchsorted(starts, start, side="right")) - 1, len(starts) - 2)
+        last = max(first + 1, int(np.searchsorted(starts, stop, side="left")))
         pieces = [
             chunk.cut(max(start - base, 0), min(stop - base, len(chunk)))
-            for base, chunk in zip(self._rows[first:last].tolist(), self._read(first, last), strict=True)
+            for base, chunk in zip(starts[first:last].tolist(), self._rows.read(self.path, first, last), strict=True)
         ]
         return join(pieces)
 
@@ -78,24 +118,19 @@ class RunFile:
 
     def _keys_at(self, positions: IntArray, spec: Spec) -> tuple[Column, ...]:
         """Read the keys at ascending positions."""
-        chunk_of = np.searchsorted(self._rows, positions, side="right") - 1
+        starts = self._keys.starts
+        chunk_of = np.searchsorted(starts, positions, side="right") - 1
         found = []
         for i in np.unique(chunk_of) if len(positions) else [0]:
-            (chunk,) = self._read(int(i), int(i) + 1)
-            found.append(chunk.keys_at(positions[chunk_of == i] - self._rows[i], spec))
+            (chunk,) = self._keys.read(self.path, int(i), int(i) + 1)
+            if self._apart:
+                chunk = Run(chunk.rows, (chunk.rows, *(chunk.keys or ())))
+            found.append(chunk.keys_at(positions[chunk_of == i] - starts[i], spec))
         return tuple(blocks.concat_columns(column) for column in zip(*found, strict=True))
 
     def close(self) -> None:
         """Remove the file."""
         self.path.unlink(missing_ok=True)
-
-    def _read(self, first: int, last: int) -> list[Run]:
-        with self.path.open("rb") as file:
-            file.seek(self._at[first])
-            data = file.read(self._at[last] - self._at[first])
-        view = memoryview(data)
-        at = [a - self._at[first] for a in self._at[first : last + 1]]
-        return [pickle.loads(view[a:b]) for a, b in itertools.pairwise(at)]
 
 
 def join(pieces: list[Run]) -> Run:

@@ -201,7 +201,7 @@ class RunStore:
         else:
             try:
                 self.directory.mkdir(parents=True, exist_ok=True)
-                moved = RunFile(held.run, self.directory / attempt)
+                moved = RunFile(held.run, self.directory / attempt, held.spec)
             except OSError as error:
                 raise explain(str(self.directory), error) from error
         with self._lock:

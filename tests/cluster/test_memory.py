@@ -99,8 +99,22 @@ def frame(rows: int) -> pd.DataFrame:
 def test_a_run_file_answers_in_the_order_of_the_question(tmp_path):
     run = Run(frame(300_000))
     positions = np.random.default_rng(0).integers(0, 300_000, 1000)
-    (found,) = RunFile(run, tmp_path / "run").keys_at(positions, ROWS)
+    (found,) = RunFile(run, tmp_path / "run", ROWS).keys_at(positions, ROWS)
     assert found.tolist() == positions.tolist()
+
+
+@pytest.mark.parametrize("keys", [("k",), ("k", "s"), ("label", "k")])
+def test_a_search_reads_keys_and_no_rows(tmp_path, keys):
+    """With all rows of the file overwritten, the keys are still there."""
+    rows = frame(20_000).assign(payload="x" * 200)
+    rows.index = pd.Index(np.arange(20_000)[::-1], name="label")
+    run, spec = Run(rows), Spec(make_order(list(keys)), "rows")
+    file = RunFile(run, tmp_path / "run", spec)
+    with file.path.open("r+b") as written:
+        written.write(bytes(20_000 * 200))
+    positions = np.random.default_rng(0).integers(0, 20_000, 500)
+    for found, known in zip(file.keys_at(positions, spec), run.keys_at(positions, spec), strict=True):
+        assert np.asarray(found).tolist() == np.asarray(known).tolist()
 
 
 @pytest.mark.parametrize("rows", [0, 1, 1000, 300_000])
@@ -110,7 +124,7 @@ def test_a_run_file_reads_as_its_run(tmp_path, rows):
         (Run(frame(rows)), ROWS),
         (Run(np.arange(rows), (frame(rows)["k"],)), ROWS),
     ):
-        file = RunFile(run, tmp_path / "run")
+        file = RunFile(run, tmp_path / "run", spec)
         for start, stop in ((0, rows), (0, 0), (rows, rows), (rows // 3, rows // 2), (max(rows - 1, 0), rows)):
             read, plain = file.cut(start, stop), run.cut(start, stop)
             assert len(read) == stop - start
