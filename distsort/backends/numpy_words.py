@@ -45,9 +45,8 @@ SMALL = 512
 DIGIT = 16
 # Rows of a bucket that is sorted in the cache, ...
 BUCKET = 1 << 12
-# ... how many bits tell buckets apart at most, and from how many rows on there are buckets.
+# ... and how many bits tell buckets apart at most.
 BUCKET_BITS = 10
-BUCKETS_FROM = 1 << 14
 # Rows looked at to choose a window.
 PROBE = 1 << 15
 # ... but of a short word no more than one in so many.
@@ -86,19 +85,14 @@ def argsort_word(word: UIntArray, bits: int) -> Index:
     ordered = _already_ordered(word)
     if ordered is not None:
         return ordered
-    if n >= BUCKETS_FROM and not vectorised():
+    if not vectorised():
         return _by_buckets(word, bits, n)
     width = _window(word, bits, n)
     if width is None:
         return _by_digits(word, bits, n)
     shift = bits - width
-    order = _radix(word, shift, bits) if _uses_radix(width) else _packed(word, shift, bits, n)
+    order = _packed(word, shift, bits, n)
     return _repaired(order, word, shift, bits) if shift else order
-
-
-def _uses_radix(width: int) -> bool:
-    """Whether the radix sort beats the packed sort for a window: two passes do where NumPy's sort is slow."""
-    return width <= 2 * DIGIT and not vectorised()
 
 
 def _by_buckets(word: UIntArray, bits: int, n: int) -> Index:
@@ -107,6 +101,8 @@ def _by_buckets(word: UIntArray, bits: int, n: int) -> Index:
     Arrow's sort of a narrow range is a stable counting sort. A bucket is so small that what NumPy allocates to sort it
     comes from the heap: memory fresh from the kernel costs more than the sort.
     """
+    if n <= 4 * BUCKET:
+        return _bucket(word, bits)
     top = min(BUCKET_BITS, (n // BUCKET).bit_length(), bits - 1)
     rest = bits - top
     order = np.asarray(pc.array_sort_indices(pa.array(_digits(word, rest)))).view(np.intp)
@@ -115,18 +111,19 @@ def _by_buckets(word: UIntArray, bits: int, n: int) -> Index:
     ends = [0, *np.searchsorted(dealt, edges).tolist(), n]
     done = np.empty(n, np.intp)
     for start, end in itertools.pairwise(ends):
-        if start < end:
-            done[start:end] = order[start:end].take(_bucket(dealt[start:end], rest))
+        part = dealt[start:end]
+        if end - start > 4 * BUCKET:
+            inner = argsort_word(part & part.dtype.type((1 << rest) - 1), rest)
+        else:
+            inner = _bucket(part, rest)
+        done[start:end] = order[start:end].take(inner)
     return done
 
 
 def _bucket(word: UIntArray, bits: int) -> Index:
-    """Return the order of rows that differ in their low `bits` only."""
-    n = len(word)
-    if n <= SMALL:
+    """Return the order of few rows, which differ in their low `bits` only."""
+    if len(word) <= SMALL:
         return word.argsort(kind="stable")
-    if n > 4 * BUCKET:
-        return argsort_word(word & word.dtype.type((1 << bits) - 1), bits)
     shift = max(0, bits - 2 * DIGIT)
     order = _radix(word, shift, bits)
     return _repaired(order, word, shift, bits) if shift else order
@@ -145,13 +142,10 @@ def _window(word: UIntArray, bits: int, n: int) -> int | None:
         return bits
     sample = np.sort(word[:: max(1, n // PROBE, min(PROBE_SHARE, n >> 10))])
     differs = sample[1:] != sample[:-1]
-    for width in (room,) if vectorised() else (2 * DIGIT, room):
-        window = sample >> sample.dtype.type(bits - width)
-        shared = int((differs & (window[1:] == window[:-1])).sum())
-        # Pairs that share a window, by the share of the sample's pairs that do.
-        if shared * (n / len(sample)) ** 2 * WRONG <= n:
-            return width
-    return None
+    window = sample >> sample.dtype.type(bits - room)
+    shared = int((differs & (window[1:] == window[:-1])).sum())
+    # Pairs that share a window, by the share of the sample's pairs that do.
+    return room if shared * (n / len(sample)) ** 2 * WRONG <= n else None
 
 
 def _already_ordered(word: UIntArray) -> Index | None:

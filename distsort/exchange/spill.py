@@ -83,9 +83,7 @@ class RunFile:
         try:
             with path.open("xb") as file:
                 self._rows = self._keys = _Chunks.write(file, run)
-                # What a search reads again and again must be little.
-                self._apart = keys.nbytes <= KEYS_SHARE * run.nbytes
-                if self._apart:
+                if keys.nbytes <= KEYS_SHARE * run.nbytes:
                     self._keys = _Chunks.write(file, keys)
         except BaseException:
             path.unlink(missing_ok=True)
@@ -123,7 +121,7 @@ class RunFile:
         found = []
         for i in np.unique(chunk_of) if len(positions) else [0]:
             (chunk,) = self._keys.read(self.path, int(i), int(i) + 1)
-            if self._apart:
+            if self._keys is not self._rows:
                 chunk = Run(chunk.rows, (chunk.rows, *(chunk.keys or ())))
             found.append(chunk.keys_at(positions[chunk_of == i] - starts[i], spec))
         return tuple(blocks.concat_columns(column) for column in zip(*found, strict=True))

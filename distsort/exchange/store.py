@@ -152,7 +152,7 @@ class RunStore:
         return self._read(attempt, lambda held: _home(held, held.run.cut(start, stop)))
 
     def keys_at(self, attempt: str, positions: IntArray) -> tuple[Column, ...]:
-        """Read the keys of a run at ascending positions, to host memory."""
+        """Read the keys of a run at some positions, in any order, to host memory."""
         return self._read(attempt, lambda held: _keys(held, positions))
 
     def _find(self, attempt: str) -> _Held:

@@ -65,7 +65,7 @@ class DiskRun(Protocol):
         """See above."""
 
     def keys_at(self, positions: IntArray, spec: Spec) -> tuple[Any, ...]:
-        """Read the keys at some positions, ascending, and little else."""
+        """Read the keys at some positions, in any order, and little else."""
 
     def forget(self, start: int) -> None:
         """Give the disk back what rows from `start` on take, where the file allows it: nobody will read them."""

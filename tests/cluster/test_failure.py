@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import signal
 import time
-from contextlib import nullcontext
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext, suppress
+from typing import Any
 
 import dask
 import numpy as np
@@ -111,46 +113,48 @@ def test_cuts_that_outlast_the_memory_manager():
         kit.assert_clean(client)
 
 
-def freeze_a_holder(client: Client) -> tuple[str, int]:
-    """Stop a worker that holds runs and does not make the cuts; return its address and process id."""
-    cutter = kit.barrier_of(client).processing_on.address
-    holders = {run.address for run in kit.scheduler_of(client).extensions["distsort"].attempts.values()}
-    address = min(holders - {cutter})
-    pid = kit.worker_pids(client)[address]
-    os.kill(pid, signal.SIGSTOP)
-    return address, pid
+@contextmanager
+def frozen_in_the_cuts(client: Client) -> Iterator[tuple[Any, Any, str]]:
+    """Start a sort and stop a worker that holds runs while another makes the cuts; it goes on, or dies, at the end.
+
+    Yields the result, its source and the address of the worker.
+    """
+    lazy, source = kit.frame(RUNS, 2000, pause=0.1)
+    with kit.hold(client, "find_cuts") as waits:
+        result = kit.start(kit.sort(lazy, npartitions=PARTS))
+        kit.until(waits)
+        cutter = kit.barrier_of(client).processing_on.address
+        holders = {run.address for run in kit.scheduler_of(client).extensions["distsort"].attempts.values()}
+        address = min(holders - {cutter})
+        pid = kit.worker_pids(client)[address]
+        os.kill(pid, signal.SIGSTOP)
+    try:
+        yield result, source, address
+    finally:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGCONT)
 
 
 def test_a_frozen_worker_is_an_error():
     # Set where the sort is built, and nowhere else.
     with kit.cluster(3) as client, dask.config.set({"distsort.pull.timeout": "0.5s", "distsort.pull.retries": 2}):
-        lazy, _ = kit.frame(RUNS, 2000, pause=0.1)
-        with kit.hold(client, "find_cuts") as waits:
-            result = kit.start(kit.sort(lazy, npartitions=PARTS))
-            kit.until(waits)
-            _, frozen = freeze_a_holder(client)
-        try:
-            with pytest.raises(ExchangeError, match=r"run .* on worker tcp.* no answer in 0\.5 s"):
-                kit.finish(result, 100)
-        finally:
-            os.kill(frozen, signal.SIGCONT)
+        with (
+            frozen_in_the_cuts(client) as (result, _, _),
+            pytest.raises(ExchangeError, match=r"run .* on worker tcp.* no answer in 0\.5 s"),
+        ):
+            kit.finish(result, 100)
         del result
         kit.assert_clean(client)
 
 
 def test_a_worker_that_freezes_for_long_is_left_behind():
     """Dask takes it for dead after `distributed.scheduler.worker-ttl`, and its nanny kills it; the sort goes on."""
-    with kit.cluster(3, config={"distributed.scheduler.worker-ttl": "6s"}) as client:
-        lazy, source = kit.frame(RUNS, 2000, pause=0.1)
-        with kit.hold(client, "find_cuts") as waits:
-            result = kit.start(kit.sort(lazy, npartitions=PARTS))
-            kit.until(waits)
-            address, frozen = freeze_a_holder(client)
-        try:
-            assert kit.sorted_bits(kit.finish(result, 100), source)
-            assert address not in kit.scheduler_of(client).workers
-        finally:
-            kit.kill(frozen)
+    with (
+        kit.cluster(3, config={"distributed.scheduler.worker-ttl": "6s"}) as client,
+        frozen_in_the_cuts(client) as (result, source, address),
+    ):
+        assert kit.sorted_bits(kit.finish(result, 100), source)
+        assert address not in kit.scheduler_of(client).workers
 
 
 def test_scale_down_waits_for_runs():
