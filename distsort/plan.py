@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 from dask.system import CPU_COUNT
 
@@ -13,8 +13,6 @@ from distsort.estimate import Estimate, drawing, estimate, in_words
 from distsort.order import Order
 from distsort.report import bytes_text
 from distsort.report_html import definitions, fragment, heading
-
-Exchange = Literal["graph", "pull"]
 
 # From this many rows on one probe round more keeps what the last round reads to a few megabytes.
 ROWS_A_ROUND = (1 << 20, 1 << 30)

@@ -28,7 +28,6 @@ _WITHOUT_ORDER = (list, dict, set, frozenset, complex, np.complexfloating, np.nd
 # Integers up to here are exact as float64.
 _EXACT_IN_FLOAT = 1 << 53
 _DECIMAL_DIGITS = 38
-_WIDE_DECIMAL_DIGITS = 76
 _SCALE_SAMPLE = 1000
 
 
