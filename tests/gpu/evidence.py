@@ -149,7 +149,7 @@ ONE_GPU_ONLY = ["--ignore=tests/gpu/test_pull.py"]
 
 def tests(ledger: Ledger) -> None:
     """Run the tests of one GPU: those of small memory side by side, for they wait for compilers."""
-    side_by_side = ["-n", "6"] if _importable("xdist") else []
+    side_by_side = ["-n", "6", "-p", "no:benchmark"] if _importable("xdist") else []
     errors = []
     for suite, mark, options in (("gpu", "gpu and not slow", side_by_side), ("gpu, large", "gpu and slow", [])):
         try:
