@@ -1,4 +1,4 @@
-"""One chunk or partition in memory: NumPy or cupy arrays, pandas or cudf frames and series.
+"""One chunk or partition in memory: NumPy or cupy arrays, pandas or cudf frames and series, or a frame's bare columns.
 
 Everything that must know which of these it holds stands here, so that the rooms above speak of rows only. A block of a
 library that is not imported cannot exist, so its kind is read off the type's module and nothing is imported for it.
@@ -15,6 +15,8 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from distsort import columns
+from distsort.columns import Columns
 from distsort.errors import InputError
 from distsort.order import Order
 
@@ -28,7 +30,9 @@ _ARROW_TAKES_FROM = 1 << 15
 
 
 def library(block: Block) -> str:
-    """Return "numpy", "cupy", "pandas" or "cudf"."""
+    """Return "numpy", "cupy", "pandas", "cudf" or "columns"."""
+    if isinstance(block, Columns):
+        return "columns"
     for kind in type(block).__mro__:
         root = kind.__module__.partition(".")[0]
         if root in ("numpy", "cupy", "pandas", "cudf"):
@@ -40,7 +44,8 @@ def library(block: Block) -> str:
 
 def on_device(block: Block) -> bool:
     """Whether the rows lie in GPU memory."""
-    return library(block) in ("cupy", "cudf")
+    first = block.arrays[0] if isinstance(block, Columns) else block
+    return library(first) in ("cupy", "cudf")
 
 
 def is_frame(block: Block) -> bool:
@@ -104,26 +109,8 @@ def take(block: Block, index: Any, labels: bool = True) -> Block:
         return take_array(block, index) if block.ndim == 1 else block.take(index, axis=0)
     if kind == "pandas":
         return _take_pandas(block, index, labels)
-    if kind == "cudf" and not labels:
-        return _take_cudf(block, index)
-    if kind == "cupy" or not hasattr(block, "iloc"):
-        return block.take(index)
-    return block.iloc[index]
-
-
-def _take_cudf(block: Block, index: Any) -> Block:
-    import cudf
-
-    def gathered(column: Any) -> Any:
-        if column.dtype.kind in "iuf" and not column.has_nulls:
-            return cudf.Series(column.values.take(index))
-        return column.iloc[index].reset_index(drop=True)
-
-    if is_series(block):
-        return gathered(block).rename(block.name)
-    taken = cudf.DataFrame({i: gathered(block.iloc[:, i]) for i in range(block.shape[1])})
-    taken.columns = block.columns
-    return taken
+    taken = block.take(index) if kind in ("cupy", "columns") or not hasattr(block, "iloc") else block.iloc[index]
+    return taken.reset_index(drop=True) if kind == "cudf" and not labels else taken
 
 
 def _take_pandas(block: Block, index: Index, labels: bool) -> Block:
@@ -166,9 +153,12 @@ def concat(blocks: Sequence[Block], labels: bool = True) -> Block:
     kind = library(first)
     if kind in ("numpy", "cupy"):
         return _join_arrays(blocks)
+    if kind == "columns" and all(isinstance(b, Columns) for b in blocks):
+        return columns.concat(blocks)
+    blocks = [put_together(b) for b in blocks]
     from dask.dataframe.dispatch import concat as concat_frames
 
-    filled = [b for b in blocks if len(b)] or [first]
+    filled = [b for b in blocks if len(b)] or blocks[:1]
     if len(filled) == 1:
         return filled[0]
     whole = concat_frames(_agreed(filled) if kind == "pandas" else filled, ignore_index=not labels)
@@ -217,11 +207,11 @@ def concat_columns(columns: Sequence[Column]) -> Column:
     first = columns[0]
     if len(columns) == 1:
         return first
-    if isinstance(first, np.ndarray) or library(first) == "cupy":
+    if all(isinstance(c, np.ndarray) for c in columns) or library(first) == "cupy":
         return _join_arrays(columns)
     if isinstance(first.dtype, pd.CategoricalDtype):
         _same_categories(columns)
-    return concat([pd.Series(c) if isinstance(c, pd.Index) else c for c in columns])
+    return concat([pd.Series(c) if isinstance(c, pd.Index | np.ndarray) else c for c in columns])
 
 
 def _same_categories(columns: Sequence[Column]) -> None:
@@ -263,6 +253,8 @@ def key_columns(block: Block, order: Order, key: Callable[[Any], Any] | None = N
 
 
 def _key_column(block: Block, name: Hashable) -> Column:
+    if isinstance(block, Columns):
+        return block.column(name)
     if is_frame(block):
         if name in block.columns:
             return block[name]
@@ -274,7 +266,9 @@ def _key_column(block: Block, name: Hashable) -> Column:
 
 def pick_keys(block: Block, positions: Any, order: Order) -> Block:
     """Gather the key columns, with the index, by position; the other columns stay behind."""
-    if is_frame(block):
+    if isinstance(block, Columns):
+        block = block.only(k.name for k in order.keys)
+    elif is_frame(block):
         block = block[[k.name for k in order.keys if k.name in block.columns]]
     return take(block, positions)
 
@@ -286,30 +280,40 @@ def bare_values(block: Block, order: Order) -> Any:
     and NaN at the end, which is the rule of arrays.
     """
     column = block
-    if is_frame(block):
-        if block.shape[1] != 1 or order.keys[0].name != block.columns[0]:
-            return None
-        column = block.iloc[:, 0]
-    elif not is_series(block) or order.keys[0].name is not None:
+    if isinstance(block, Columns):
+        column = block.arrays[0] if len(block.arrays) == 1 else None
+    elif is_frame(block):
+        column = block.iloc[:, 0] if block.shape[1] == 1 and order.keys[0].name == block.columns[0] else None
+    elif order.keys[0].name is not None:
         return None
-    if len(order) != 1 or not isinstance(column.dtype, np.dtype) or column.dtype.kind not in "iuf":
+    if column is None or len(order) != 1 or not isinstance(column.dtype, np.dtype) or column.dtype.kind not in "iuf":
         return None
-    if column.dtype.kind == "f" and order.keys[0].nulls_first:
+    if (column.dtype.kind == "f" and order.keys[0].nulls_first) or library(column) == "cudf":
         return None
-    if library(block) == "cudf":
-        return None if column.has_nulls else column.values
-    return column.to_numpy(copy=False)
+    return column.to_numpy(copy=False) if library(column) == "pandas" else column
 
 
 def with_values(block: Block, values: Any) -> Block:
-    """Return a frame or series of one column like `block`, holding other values, labelled 0, 1, ..."""
+    """Return a block of one column like `block`, holding other values, labelled 0, 1, ..."""
+    if isinstance(block, Columns):
+        return block.map(lambda _: values)
     if is_series(block):
         return type(block)(values, name=block.name)
     made = type(block)({0: values})
     made.columns = block.columns
-    if library(block) == "pandas":
-        made.attrs.update(block.attrs)
+    made.attrs.update(block.attrs)
     return made
+
+
+def take_apart(block: Block, labels: bool) -> Block:
+    """Return the bare columns of a cudf block, with the labels of its index or without; any other block as it is."""
+    apart = columns.take_apart(block, labels) if library(block) == "cudf" else None
+    return block if apart is None else apart
+
+
+def put_together(block: Block) -> Block:
+    """Return the frame or series that bare columns make; any other block as it is."""
+    return block.to_frame() if isinstance(block, Columns) else block
 
 
 def with_running_index(block: Block, first: int) -> Block:
@@ -349,4 +353,7 @@ def to_host(column: Column) -> Column:
     kind = library(column)
     if kind == "cupy":
         return column.get()
-    return column.to_pandas() if kind == "cudf" else column
+    if kind != "cudf":
+        return column
+    # Integers beside nulls would become floats, which cannot tell large ones apart.
+    return column.to_pandas(nullable=True) if column.dtype.kind in "iu" and column.hasnans else column.to_pandas()

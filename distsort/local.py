@@ -12,7 +12,9 @@ import numpy.typing as npt
 from distsort import blocks
 from distsort.backends import get_backend
 from distsort.blocks import Block, Column
+from distsort.columns import Columns
 from distsort.cuts import IntArray, regular_positions
+from distsort.device_memory import device_work
 from distsort.errors import NotSortedError
 from distsort.order import Order
 
@@ -52,6 +54,8 @@ class Spec:
 
     def labels(self, block: Block) -> bool:
         """Whether the index labels of a block must travel: they are kept, or are keys."""
+        if isinstance(block, Columns):
+            return block.frame.index is not None
         keys_in_columns = blocks.is_frame(block) and all(k.name in block.columns for k in self.order.keys)
         unnamed = blocks.is_series(block) and all(k.name is None for k in self.order.keys)
         return not (self.ignore_index and (keys_in_columns or unnamed))
@@ -97,11 +101,12 @@ class Run:
 
     def keys_at(self, positions: IntArray, spec: Spec) -> tuple[Column, ...]:
         """Read the keys at some positions, to host memory."""
-        if self.keys is not None:
-            found = tuple(blocks.take(k, positions) for k in self.keys)
-        else:
-            found = blocks.key_columns(blocks.pick_keys(self.rows, positions, spec.order), spec.order)
-        return tuple(blocks.to_host(k) for k in found)
+        with device_work(blocks.on_device(self.rows)):
+            if self.keys is not None:
+                found = tuple(blocks.take(k, positions) for k in self.keys)
+            else:
+                found = blocks.key_columns(blocks.pick_keys(self.rows, positions, spec.order), spec.order)
+            return tuple(blocks.to_host(k) for k in found)
 
 
 @dataclass(frozen=True)
@@ -149,6 +154,11 @@ def make_run(block: Block, spec: Spec, meta: Block | None = None) -> Run:
     NotSortedError
         `spec.presorted` was said of a block that is not in order.
     """
+    with device_work(blocks.on_device(block)):
+        return _make_run(block, spec, meta)
+
+
+def _make_run(block: Block, spec: Spec, meta: Block | None) -> Run:
     backend = get_backend(spec.backend, block)
     if spec.what == "values":
         if spec.presorted:
@@ -157,6 +167,8 @@ def make_run(block: Block, spec: Spec, meta: Block | None = None) -> Run:
         return Run(backend.sort(block, spec.descending))
     if spec.what == "rows" and meta is not None:
         block = blocks.conform(block, meta)
+    if spec.what == "rows" and spec.key is None:
+        block = blocks.take_apart(block, spec.labels(block))
     bare = None if spec.presorted else spec.bare(block)
     if bare is not None:
         return Run(blocks.with_values(block, backend.sort(bare, spec.descending)))

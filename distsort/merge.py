@@ -9,6 +9,7 @@ import numpy as np
 from distsort import blocks
 from distsort.backends import get_backend
 from distsort.blocks import Block
+from distsort.device_memory import device_work
 from distsort.local import Run, Spec
 
 
@@ -31,17 +32,21 @@ def merge_runs(pieces: Sequence[Run], spec: Spec, first: int = 0, starts: Sequen
     block
         The rows of the part in order, of the kind of the pieces.
     """
+    with device_work(blocks.on_device(pieces[0].rows)):
+        whole = blocks.put_together(_merged(pieces, spec, starts))
+    return blocks.with_running_index(whole, first) if spec.ignore_index else whole
+
+
+def _merged(pieces: Sequence[Run], spec: Spec, starts: Sequence[int] | None) -> Block:
     if spec.what == "index":
         offsets = starts if starts is not None else [0] * len(pieces)
         pieces = [Run(p.rows + at, p.keys) for p, at in zip(pieces, offsets, strict=True)]
     filled = [p for p in pieces if len(p)] or list(pieces[:1])
     if len(filled) == 1:
-        whole = filled[0].rows
-    elif spec.what == "values":
-        whole = get_backend(spec.backend, filled[0].rows).merge([p.rows for p in filled], spec.descending)
-    else:
-        whole = _merge_rows(filled, spec)
-    return blocks.with_running_index(whole, first) if spec.ignore_index else whole
+        return filled[0].rows
+    if spec.what == "values":
+        return get_backend(spec.backend, filled[0].rows).merge([p.rows for p in filled], spec.descending)
+    return _merge_rows(filled, spec)
 
 
 def _merge_rows(pieces: Sequence[Run], spec: Spec) -> Block:

@@ -8,6 +8,7 @@ from typing import Any
 
 from distsort.backends.base import Backend
 from distsort.backends.numpy import NumpyBackend
+from distsort.columns import Columns
 from distsort.errors import OptionError
 
 __all__ = ["Backend", "get_backend"]
@@ -41,7 +42,8 @@ def get_backend(name: str | None, block: Any) -> Backend:
     >>> get_backend(None, np.arange(3)).name
     'numpy'
     """
-    on_device = any(kind.__module__.partition(".")[0] in _ON_DEVICE for kind in type(block).__mro__)
+    first = block.arrays[0] if isinstance(block, Columns) else block
+    on_device = any(kind.__module__.partition(".")[0] in _ON_DEVICE for kind in type(first).__mro__)
     if name is None:
         name = "cupy" if on_device else "numpy"
     if name == "numpy":

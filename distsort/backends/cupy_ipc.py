@@ -27,11 +27,11 @@ from typing import Any
 import cupy
 import numpy as np
 import numpy.typing as npt
-import pandas as pd
-import pyarrow as pa
 
 from distsort import blocks
 from distsort.blocks import Block
+from distsort.columns import Columns
+from distsort.device_memory import device_work
 
 Frame = Any
 CUDARuntimeError = cupy.cuda.runtime.CUDARuntimeError
@@ -70,7 +70,7 @@ def host_id() -> str:
 
 
 def dump(block: Block) -> tuple[bytes, list[Frame]]:
-    """Take a cupy array or a cudf frame, series or index apart.
+    """Take a cupy array, bare columns of them, or a cudf frame, series or index apart.
 
     Returns
     -------
@@ -80,6 +80,9 @@ def dump(block: Block) -> tuple[bytes, list[Frame]]:
     if blocks.library(block) == "cupy":
         flat = cupy.ascontiguousarray(block)
         return pickle.dumps((None, flat.dtype, flat.shape)), [flat.reshape(-1).view(np.uint8)]
+    if isinstance(block, Columns):
+        flat = [cupy.ascontiguousarray(array) for array in block.arrays]
+        return pickle.dumps((block.frame, [f.dtype for f in flat], None)), [f.view(np.uint8) for f in flat]
     from distributed.protocol.cuda import cuda_dumps
 
     header, frames = cuda_dumps(block)
@@ -93,7 +96,10 @@ def load(header: bytes, frames: Sequence[Frame]) -> Block:
     """Put a block together from the header of `dump` and frames in the memory of this process."""
     known = pickle.loads(header)
     if isinstance(known, tuple):
-        _, dtype, shape = known
+        frame, dtype, shape = known
+        if frame is not None:
+            arrays = (f.view(one) for f, one in zip(frames, dtype, strict=True))
+            return Columns(tuple(arrays), frame)
         return frames[0].view(dtype).reshape(shape)
     from cudf.core.buffer import as_buffer
     from distributed.protocol.cuda import cuda_loads
@@ -103,9 +109,21 @@ def load(header: bytes, frames: Sequence[Frame]) -> Block:
     return cuda_loads(header, [as_buffer(next(device)) if kept is None else memoryview(kept) for kept in here])
 
 
+@functools.cache
+def packing_stream() -> Any:
+    """Return the stream, and context, of work that waits for none of the default stream's."""
+    return cupy.cuda.Stream(non_blocking=True)
+
+
+def wait_for_packing(made_of: Sequence[Block]) -> None:
+    """Wait until what was put together of such blocks is complete; cudf works on the default stream only."""
+    if any(blocks.library(block) == "cudf" for block in made_of):
+        cupy.cuda.Stream.null.synchronize()
+    cupy.cuda.get_current_stream().synchronize()
+
+
 def export(frames: Sequence[Frame]) -> list[Exported] | None:
-    """Make frames known to other processes; None where their memory cannot be exported."""
-    cupy.cuda.Stream.null.synchronize()
+    """Make frames, which are complete, known to other processes; None where their memory cannot be exported."""
     try:
         return [_export(frame) for frame in frames]
     except (CUDARuntimeError, OSError):
@@ -154,6 +172,29 @@ def _driver() -> ctypes.CDLL:
 COPY_STREAMS, COPY_SPLIT = 2, 1 << 26
 
 
+class Mapped(cupy.cuda.UnownedMemory):
+    """Memory of another process, mapped here: whoever reads it reads over NVLink."""
+
+
+def is_mapped(array: Any) -> bool:
+    """Whether an array lies in memory of another process."""
+    return isinstance(array.data.mem, Mapped)
+
+
+def copy_streams() -> list[Any]:
+    """Return streams for `copy_async`, which wait for none of the default stream's work."""
+    return [cupy.cuda.Stream(non_blocking=True) for _ in range(COPY_STREAMS)]
+
+
+def copy_async(source: int, target: int, nbytes: int, streams: Sequence[Any]) -> None:
+    """Begin to copy `nbytes` from one address to another, by all streams where it is much."""
+    parts = len(streams) if nbytes >= COPY_SPLIT else 1
+    step = max(-(-nbytes // (256 * parts)), 1) * 256
+    for at, stream in zip(range(0, nbytes, step), streams, strict=False):
+        size, kind = min(step, nbytes - at), cupy.cuda.runtime.memcpyDefault
+        cupy.cuda.runtime.memcpyAsync(target + at, source + at, size, kind, stream.ptr)
+
+
 class Mappings:
     """Memory of other processes, mapped once per allocation and kept."""
 
@@ -162,7 +203,7 @@ class Mappings:
         self._users: Counter[str] = Counter()
         self._gone: set[str] = set()
         self._lock = threading.Lock()
-        self._streams = [cupy.cuda.Stream(non_blocking=True) for _ in range(COPY_STREAMS)]
+        self._streams = copy_streams()
 
     def __len__(self) -> int:
         return len(self._open)
@@ -177,24 +218,16 @@ class Mappings:
         """
         self.hold(peer)
         try:
-            copies = [cupy.empty(f.nbytes, np.uint8) for f in frames]
-            # The pool may hand out memory that kernels of the default stream still use.
-            cupy.cuda.Stream.null.synchronize()
+            with device_work(True):  # the pool may hand out memory that the default stream still works on
+                copies = [cupy.empty(f.nbytes, np.uint8) for f in frames]
             for frame, copy in zip(frames, copies, strict=True):
                 if frame.nbytes:
-                    self._copy(self._pointer(peer, frame) + frame.offset, copy)
+                    copy_async(self._pointer(peer, frame) + frame.offset, copy.data.ptr, copy.nbytes, self._streams)
             return copies
         finally:
             for stream in self._streams:
                 stream.synchronize()
             self.release((peer,))
-
-    def _copy(self, source: int, copy: Frame) -> None:
-        parts = len(self._streams) if copy.nbytes >= COPY_SPLIT else 1
-        step = -(-copy.nbytes // (256 * parts)) * 256
-        for at, stream in zip(range(0, copy.nbytes, step), self._streams, strict=False):
-            size, kind = min(step, copy.nbytes - at), cupy.cuda.runtime.memcpyDefault
-            cupy.cuda.runtime.memcpyAsync(copy.data.ptr + at, source + at, size, kind, stream.ptr)
 
     def view(self, peer: str, frames: Sequence[Exported]) -> list[Frame]:
         """Return frames of a peer as they lie in its memory; only for who has called `hold`, until `release`.
@@ -211,7 +244,7 @@ class Mappings:
                 continue
             # Named as memory of this device: kernels read it as they read their own.
             pointer = self._pointer(peer, frame) + frame.offset
-            memory = cupy.cuda.UnownedMemory(pointer, frame.nbytes, self, number)
+            memory = Mapped(pointer, frame.nbytes, self, number)
             views.append(cupy.ndarray(frame.nbytes, np.uint8, cupy.cuda.MemoryPointer(memory, 0)))
         return views
 
@@ -275,72 +308,10 @@ def to_host(frames: Sequence[Frame]) -> list[npt.NDArray[np.uint8]]:
 
 def to_device(frames: Sequence[Any]) -> list[Frame]:
     """Copy frames from host memory."""
-    return [cupy.asarray(np.frombuffer(f, np.uint8)) for f in frames]
+    with device_work(True):
+        return [cupy.asarray(np.frombuffer(f, np.uint8)) for f in frames]
 
 
 def _pinned(nbytes: int) -> npt.NDArray[np.uint8]:
     memory = cupy.cuda.alloc_pinned_memory(max(nbytes, 1))
     return np.frombuffer(memory, np.uint8, nbytes)
-
-
-def device_memory() -> int:
-    """Return the size of this process's GPU, in bytes."""
-    return int(cupy.cuda.runtime.memGetInfo()[1])
-
-
-DTYPES = "distsort dtypes"
-"""Where pandas keeps, by the names of columns, what their dtypes were in cudf; slices have it too."""
-
-
-def park(block: Block) -> Block:
-    """Copy a block from the device to the host: cupy to NumPy in pinned memory, cudf to pandas with Arrow's types."""
-    if blocks.is_series(block):
-        return _parked(block)
-    if blocks.is_frame(block):
-        columns = [_parked(block.iloc[:, i]) for i in range(block.shape[1])]
-        arrays = {i: column.array for i, column in enumerate(columns)}
-        made = pd.DataFrame(arrays, index=block.index.to_pandas(), copy=False)
-        made.columns = block.columns
-        made.attrs[DTYPES] = {name: dtype for column in columns for name, dtype in column.attrs[DTYPES].items()}
-        return made
-    if blocks.library(block) == "cudf":
-        return block.to_pandas()
-    flat = cupy.ascontiguousarray(block)
-    (host,) = to_host([flat.reshape(-1).view(np.uint8)])
-    return host.view(flat.dtype).reshape(flat.shape)
-
-
-def _parked(column: Any) -> Any:
-    """Copy a cudf series to the host; categories have no Arrow type in pandas, and need none to keep their nulls."""
-    category = str(column.dtype) == "category"
-    made = column.to_pandas(arrow_type=not category)
-    made.attrs[DTYPES] = {} if category else {column.name: column.dtype}
-    return made
-
-
-def unpark(block: Block) -> Block:
-    """Copy a parked block, or a slice of one, back to the device."""
-    if isinstance(block, np.ndarray):
-        return cupy.asarray(block)
-    import cudf
-
-    if isinstance(block, pd.Index):
-        return cudf.from_pandas(block)
-    # By way of an Arrow table, which has no say in dtypes: cudf would keep those that pandas calls Arrow's.
-    series = blocks.is_series(block)
-    columns = [block] if series else [block.iloc[:, i] for i in range(block.shape[1])]
-    if series or columns:
-        names = [str(i) for i in range(len(columns))]
-        made = cudf.DataFrame.from_arrow(pa.Table.from_arrays([pa.array(c) for c in columns], names=names))
-    else:
-        made = cudf.DataFrame(index=range(len(block)))
-    kept = block.attrs.get(DTYPES, {})
-    for at, name in enumerate([block.name] if series else block.columns):
-        dtype = kept.get(name)
-        if dtype is not None and made[str(at)].dtype != dtype:
-            made[str(at)] = made[str(at)].astype(dtype)
-    made.index = cudf.from_pandas(block.index)
-    if series:
-        return made["0"].rename(block.name)
-    made.columns = block.columns
-    return made

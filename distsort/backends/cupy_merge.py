@@ -6,8 +6,14 @@
 A run is an array in device memory, wherever it lies: slices of one array, arrays of their own, or memory of another
 GPU that is mapped here. Absent runs of a launch (3 of 4, say) have length 0.
 
+Of runs that lie on another GPU, much is copied before it is merged, stretch by stretch of the result, since a copy
+engine fills the link better than the loads of a kernel do::
+
+    copy    | 0 | 1 | 2 | 3 | ...          the next stretches cross while one is merged
+    merge       | 0 | 1 | 2 | 3 | ...      co-ranks tell what each stretch needs of each run
+
 Memory beyond the inputs and the result: a table of 8 bytes a run for each tile of some thousands of keys; with more
-than eight runs once more the result.
+than eight runs once more the result; three stretches of 128 MiB for runs on another GPU, more where they are skewed.
 """
 
 from __future__ import annotations
@@ -20,6 +26,7 @@ import cupy
 import numpy as np
 import numpy.typing as npt
 
+from distsort.backends.cupy_ipc import copy_async, copy_streams, is_mapped
 from distsort.backends.cupy_keys import Coded
 from distsort.backends.cupy_launch import UNSIGNED, device
 from distsort.backends.cupy_radix import cascade
@@ -28,6 +35,9 @@ from distsort.kernels.loader import kernels
 
 FILE = "merge_kway.cu"
 MOST_RUNS = 8
+
+# Bytes of one stretch that lie on other GPUs, of so many stretches that may be under way; rows of one at most.
+STRETCH, ROOMS, STRETCH_ROWS = 1 << 27, 3, 1 << 31
 _CODEC = np.dtype((np.void, 40))  # struct Codec of keys.cuh
 
 
@@ -67,6 +77,9 @@ def merge(runs: Sequence[Any], descending: bool = False) -> Any:
         cupy array of the runs' dtype, bit for bit their elements. A single run is returned as it is.
     """
     codec = policy.codec(runs[0].dtype.kind, runs[0].dtype.itemsize, descending, unified=True)
+    far = sum(run.nbytes for run in runs if is_mapped(run))
+    if 1 < len(runs) <= MOST_RUNS and far >= 2 * STRETCH:
+        return _merge_streamed(runs, codec, -(-far // STRETCH))
     return _merge(_numbered(runs), codec, "NOTHING", True, None)[0]
 
 
@@ -145,33 +158,28 @@ def _merge(
 
 
 def _launch(
-    runs: list[Run], codec: policy.Codec, carry: str, want_keys: bool, value_dtype: np.dtype[Any] | None
+    runs: list[Run],
+    codec: policy.Codec,
+    carry: str,
+    want_keys: bool,
+    value_dtype: np.dtype[Any] | None,
+    out: Any = None,
 ) -> tuple[Any, Any]:
-    """Merge up to eight runs in one pass."""
+    """Merge up to eight runs in one pass, the keys to `out` if it is given."""
     total = sum(len(run.keys) for run in runs)
     dtype = runs[0].keys.dtype
     if len(runs) == 1 and carry != "INDEX":
         return runs[0].keys, runs[0].values
-    out = cupy.empty(total, dtype) if want_keys else None
+    if out is None and want_keys:
+        out = cupy.empty(total, dtype)
     carried = None if value_dtype is None else cupy.empty(total, value_dtype)
     if total == 0:
         return out, carried
-    k = next(k for k in (2, 4, 8) if k >= len(runs))
-    capability, _ = device(cupy.cuda.runtime.getDevice())
-    shape = policy.merge_shape(capability, dtype.itemsize, k, carry != "NOTHING")
-    cuts_kernel, tiles_kernel = kernels(FILE, kernel_names(shape, k, dtype, codec, carry, value_dtype))
+    shape, k, cuts_kernel, tiles_kernel = _kernels(len(runs), dtype, codec, carry, value_dtype)
     tile = shape.tile(dtype.itemsize, k)
+    table, coded = cupy.asarray(_table(runs, k)), _coded(codec)
     tiles = -(-total // tile)
-    cuts = cupy.empty((tiles + 1, k), np.uint64)
-    table = cupy.asarray(_table(runs, k))
-    fields = (codec.negative, codec.flip, codec.lift, codec.infinity, codec.nan)
-    coded = np.frombuffer(np.array(fields, np.uint64).tobytes(), _CODEC)
-    per_block = policy.MERGE_CUT_THREADS // (1 if k == 2 else k)
-    cuts_kernel(
-        -(-(tiles + 1) // per_block),
-        policy.MERGE_CUT_THREADS,
-        (table, coded, np.uint64(total), np.uint32(tile), np.uint32(tiles + 1), cuts),
-    )
+    cuts = _cuts(cuts_kernel, table, coded, total, tile, tiles, k)
     pointers = tuple(np.uint64(0 if array is None else array.data.ptr) for array in (out, carried))
     tiles_kernel(
         tiles,
@@ -180,6 +188,58 @@ def _launch(
         shape.shared(dtype.itemsize, k, carry != "NOTHING"),
     )
     return out, carried
+
+
+def _kernels(
+    runs: int, dtype: np.dtype[Any], codec: policy.Codec, carry: str, value_dtype: np.dtype[Any] | None
+) -> tuple[policy.MergeShape, int, Any, Any]:
+    """Return shape, ways and the two kernels of a merge of up to eight runs."""
+    k = next(k for k in (2, 4, 8) if k >= runs)
+    capability, _ = device(cupy.cuda.runtime.getDevice())
+    shape = policy.merge_shape(capability, dtype.itemsize, k, carry != "NOTHING")
+    return shape, k, *kernels(FILE, kernel_names(shape, k, dtype, codec, carry, value_dtype))
+
+
+def _coded(codec: policy.Codec) -> Any:
+    fields = (codec.negative, codec.flip, codec.lift, codec.infinity, codec.nan)
+    return np.frombuffer(np.array(fields, np.uint64).tobytes(), _CODEC)
+
+
+def _cuts(kernel: Any, table: Any, coded: Any, total: int, tile: int, tiles: int, k: int) -> Any:
+    """Find the co-ranks of all runs at every `tile` rows of the result: uint64, shape (tiles + 1, k)."""
+    cuts = cupy.empty((tiles + 1, k), np.uint64)
+    per_block = policy.MERGE_CUT_THREADS // (1 if k == 2 else k)
+    arguments = (table, coded, np.uint64(total), np.uint32(tile), np.uint32(tiles + 1), cuts)
+    kernel(-(-(tiles + 1) // per_block), policy.MERGE_CUT_THREADS, arguments)
+    return cuts
+
+
+def _merge_streamed(runs: Sequence[Any], codec: policy.Codec, stretches: int) -> Any:
+    """Merge runs of which some lie on another GPU, stretch by stretch, each copied while the one before is merged."""
+    dtype, total = runs[0].dtype, sum(map(len, runs))
+    out = cupy.empty(total, dtype)
+    _, k, cuts_kernel, _ = _kernels(len(runs), dtype, codec, "NOTHING", None)
+    stretch = min(-(-total // (256 * stretches)) * 256, STRETCH_ROWS)  # whole lines: kernels write 16 bytes at a time
+    stretches = -(-total // stretch)
+    table = cupy.asarray(_table(_numbered(runs), k))
+    cuts = _cuts(cuts_kernel, table, _coded(codec), total, stretch, stretches, k).get().astype(np.int64)
+    lengths = np.diff(cuts, axis=0)[:, : len(runs)].max(axis=0).tolist()
+    room = [{r: cupy.empty(lengths[r], dtype) for r, run in enumerate(runs) if is_mapped(run)} for _ in range(ROOMS)]
+    here, streams = cupy.cuda.get_current_stream(), copy_streams()
+    free = [here.record() for _ in range(ROOMS)]
+    for i in range(stretches):
+        near = [run[a:b] for run, a, b in zip(runs, cuts[i].tolist(), cuts[i + 1].tolist(), strict=False)]
+        for stream in streams:
+            stream.wait_event(free[i % ROOMS])
+        for r, target in room[i % ROOMS].items():
+            copy_async(near[r].data.ptr, target.data.ptr, near[r].nbytes, streams)
+            near[r] = target[: len(near[r])]
+        for stream in streams:
+            here.wait_event(stream.record())
+        start = i * stretch
+        _launch(_numbered(near), codec, "NOTHING", True, None, out[start : start + stretch])
+        free[i % ROOMS] = here.record()
+    return out
 
 
 def _table(runs: list[Run], k: int) -> npt.NDArray[np.uint64]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,8 @@ from typing import Any
 import click
 
 from distsort.errors import DistsortError
+
+PIPE_WIDTH = 160
 
 
 def size(_: Any, __: Any, text: str) -> int:
@@ -85,6 +88,42 @@ def plot(found: list[dict[str, Any]], file: Path) -> None:
     pyplot.close(figure)
 
 
+def scaling_plot(found: list[dict[str, Any]], file: Path) -> None:
+    """Draw rows a second over the number of workers: kinds as lines, skews side by side, weak over strong."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    rates: dict[tuple[str, ...], dict[int, float]] = {}
+    for row in found:
+        rates.setdefault(tuple(row["name"].split(", ")), {})[row["workers"]] = row["grows_per_s"]
+    hows, kinds, skews = (list(dict.fromkeys(name[i] for name in rates)) for i in range(3))
+    figure, grid = pyplot.subplots(
+        len(hows),
+        len(skews),
+        figsize=(3.4 * len(skews), 2.8 * len(hows)),
+        sharex=True,
+        squeeze=False,
+        layout="constrained",
+    )
+    for (how, kind, skew), by_workers in rates.items():
+        axes = grid[hows.index(how)][skews.index(skew)]
+        counts = sorted(by_workers)
+        axes.plot(counts, [by_workers[c] for c in counts], "o-", color=f"C{kinds.index(kind)}", label=kind)
+        axes.set_title(f"{how}, {skew}", fontsize="medium")
+        axes.set_xticks(counts)
+    for axes in grid.flat:
+        axes.set_ylim(bottom=0)
+    for axes in grid[-1]:
+        axes.set_xlabel("workers")
+    for line in grid:
+        line[0].set_ylabel("10^9 rows / s")
+    grid[0][0].legend(fontsize="small")
+    figure.savefig(file, dpi=120)
+    pyplot.close(figure)
+
+
 @click.command("cluster")
 @click.option("--rows", default="1M", show_default=True, callback=size, help="Rows of one input partition.")
 @click.option("--partitions", default=2, show_default=True, type=click.IntRange(1), help="Of input and result.")
@@ -114,7 +153,12 @@ def plot(found: list[dict[str, Any]], file: Path) -> None:
 @click.option("--scaling", is_flag=True, help="Weak and strong scaling from one worker to all, over kinds and skews.")
 @click.option("--repeats", default=7, show_default=True, type=click.IntRange(1))
 @click.option("--json", "json_file", type=click.Path(dir_okay=False, path_type=Path), help="Write all numbers here.")
-@click.option("--plot", "plot_file", type=click.Path(dir_okay=False, path_type=Path), help="Draw the phases here.")
+@click.option(
+    "--plot",
+    "plot_file",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Draw the phases here, or how it scales.",
+)
 def cluster(
     rows: int,
     partitions: int,
@@ -152,11 +196,12 @@ def cluster(
             _side_by_side(engine, base, skews, methods, workers, gpu, protocol, repeats, keep)
     except DistsortError as error:
         raise click.ClickException(str(error)) from error
-    Console().print(table(found))
+    # A pipe has no width: nothing is to be cut off there.
+    Console(width=None if sys.stdout.isatty() else PIPE_WIDTH).print(table(found))
     if json_file is not None:
         json_file.write_text(json.dumps({"date": engine.now(), "rows": found}, indent=1))
     if plot_file is not None:
-        plot(found, plot_file)
+        (scaling_plot if scaling else plot)(found, plot_file)
 
 
 def _side_by_side(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -176,7 +177,7 @@ def kernels(
         report = run(options, lambda part: errors.print(f"measuring {part} ..."))
     except DistsortError as error:
         raise click.ClickException(str(error)) from error
-    console = Console()
+    console = Console(width=None if sys.stdout.isatty() else 120)
     for table in tables(report):
         console.print(table)
     for note in report.notes:

@@ -15,12 +15,14 @@ from __future__ import annotations
 
 import pickle
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from distributed.protocol import to_serialize
 
 from distsort.backends import cupy_ipc
+from distsort.device_memory import device_work
 from distsort.local import Run
 
 READ_IN_PLACE = True
@@ -47,6 +49,12 @@ class DeviceTransport:
 
     # Owner
 
+    @contextmanager
+    def packing(self) -> Iterator[None]:
+        """Put slices together apart from the merge that this GPU may be at: an answer does not wait for its end."""
+        with cupy_ipc.packing_stream(), device_work(True):
+            yield
+
     def pack(self, runs: Sequence[Run], host: str, reader: str) -> dict[str, Any]:
         """Turn slices into an answer for a reader, which maps memory of `host` (empty: of no host)."""
         headers: list[list[bytes]] = []
@@ -58,6 +66,7 @@ class DeviceTransport:
             counts.append([len(own) for _, own in taken])
             frames.extend(frame for _, own in taken for frame in own)
         answer: dict[str, Any] = {"device": "host", "headers": headers, "counts": counts, "lease": ""}
+        cupy_ipc.wait_for_packing([run.rows for run in runs])
         exported = cupy_ipc.export(frames) if host and host == self.host else None
         if exported is not None:
             lease = self._lease(reader, frames)

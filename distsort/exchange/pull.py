@@ -31,6 +31,7 @@ from concurrent.futures import CancelledError
 from contextlib import ExitStack
 from typing import Any, TypeVar
 
+from distsort import blocks
 from distsort.blocks import Block
 from distsort.cuts import Probes
 from distsort.exchange.handles import Handle, Options, Routes, Source
@@ -40,13 +41,16 @@ from distsort.search import aim, bracket, close, cut_one, narrow
 
 T = TypeVar("T")
 
+DEVICE_SAMPLES = 8
+"""A run on a GPU is long and one of few: it sends so many times the samples, and the cuts take one round less."""
+
 
 def make(block: Block, spec: Spec, meta: Block | None, options: Options) -> Handle:
     """Sort a block and keep the run on this worker."""
     service = _service()
     key, attempt = service.begin() if service is not None else (None, "")
     run = make_run(block, spec, meta)
-    seen = sample(run, spec, options.samples)
+    seen = sample(run, spec, options.samples * (DEVICE_SAMPLES if blocks.on_device(run.rows) else 1))
     if service is None:
         return Handle(Source(None, "", "", run.nbytes / max(len(run), 1), held=run), seen)
     return service.keep(key, attempt, run, spec, seen)

@@ -136,6 +136,10 @@ class RunStore:
         held = self._find(attempt)
         return held.nbytes / max(len(held.run), 1)
 
+    def from_device(self, attempt: str) -> bool:
+        """Whether what is read of this run lies on the device."""
+        return self._find(attempt).from_device
+
     def is_spilled(self, attempt: str) -> bool:
         """Whether this run left the memory where it was made, so that reading it takes time."""
         held = self._find(attempt)
@@ -195,9 +199,9 @@ class RunStore:
             return
         moved: Run | RunFile
         if to == "host":
-            from distsort.backends import cupy_ipc
+            from distsort.backends import cupy_park
 
-            moved = _each(held.run, cupy_ipc.park)
+            moved = _each(held.run, cupy_park.park)
         else:
             try:
                 self.directory.mkdir(parents=True, exist_ok=True)
@@ -218,9 +222,9 @@ def _home(held: _Held, piece: Run) -> Run:
     """Bring a slice back to where its run was made."""
     if not held.from_device or held.tier == "device":
         return piece
-    from distsort.backends import cupy_ipc
+    from distsort.backends import cupy_park
 
-    return _each(piece, cupy_ipc.unpark)
+    return _each(piece, cupy_park.unpark)
 
 
 def _keys(held: _Held, positions: IntArray) -> tuple[Column, ...]:
@@ -228,9 +232,9 @@ def _keys(held: _Held, positions: IntArray) -> tuple[Column, ...]:
     found = held.run.keys_at(positions, held.spec)
     if not held.from_device or held.tier == "device":
         return found
-    from distsort.backends import cupy_ipc
+    from distsort.backends import cupy_park
 
-    return tuple(blocks.to_host(cupy_ipc.unpark(column)) for column in found)
+    return tuple(blocks.to_host(cupy_park.unpark(column)) for column in found)
 
 
 def _each(run: Run, move: Callable[[Block], Block]) -> Run:

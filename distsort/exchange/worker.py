@@ -25,6 +25,7 @@ from distributed.protocol.pickle import dumps
 
 from distsort import blocks, config
 from distsort.cuts import IntArray
+from distsort.device_memory import device_memory
 from distsort.exchange import transport
 from distsort.exchange.handles import NAME, Handle, Source
 from distsort.exchange.reader import Reader
@@ -200,10 +201,11 @@ class WorkerService:
         return pickle.dumps(found, protocol=5)
 
     def _pack(self, wanted: Sequence[tuple[str, int, int]], host: str, reader: str) -> dict[str, Any]:
-        runs = [self.store.cut(*w) for w in wanted]
         nbytes = sum((stop - start) * self.store.row_bytes(attempt) for attempt, start, stop in wanted)
-        devices = self.devices if blocks.on_device(runs[0].rows) else None
-        return transport.pack(runs, nbytes, devices, host, reader)
+        if not any(self.store.from_device(attempt) for attempt, _, _ in wanted):
+            return transport.pack([self.store.cut(*w) for w in wanted], nbytes)
+        with self.devices.packing():
+            return transport.pack([self.store.cut(*w) for w in wanted], nbytes, self.devices, host, reader)
 
     def on_copied(self, lease: str) -> None:
         """Let go of device memory that a peer has read."""
@@ -250,9 +252,7 @@ class _Watch(WorkerPlugin):
 
 
 def _device_budget() -> int:
-    from distsort.backends import cupy_ipc
-
-    return int(STORE_SHARE * cupy_ipc.device_memory())
+    return int(STORE_SHARE * device_memory())
 
 
 def _spill_directory(worker: Worker) -> Path:

@@ -7,6 +7,7 @@ import pickle
 import sys
 import threading
 from collections import Counter
+from contextlib import nullcontext
 from types import SimpleNamespace
 
 import numpy as np
@@ -16,7 +17,7 @@ import pytest
 pytest.importorskip("cupy")
 
 from distsort import blocks
-from distsort.backends import cupy_ipc
+from distsort.backends import cupy_ipc, cupy_park
 from distsort.exchange.device import DeviceTransport
 from distsort.local import Run
 from distsort.order import make_order
@@ -60,6 +61,7 @@ def ends(monkeypatch):
 
     monkeypatch.setattr(cupy_ipc, "Mappings", Mappings)
     monkeypatch.setattr(cupy_ipc, "wait", lambda: None)
+    monkeypatch.setattr(cupy_ipc, "wait_for_packing", lambda blocks: None)
     monkeypatch.setattr(cupy_ipc, "export", export)
     monkeypatch.setattr(cupy_ipc, "dump", lambda b: (pickle.dumps(b.dtype), [b.view(np.uint8)]))
     monkeypatch.setattr(cupy_ipc, "load", lambda header, frames: frames[0].view(pickle.loads(header)))
@@ -275,11 +277,11 @@ def test_mappings_in_use_outlive_their_peer(monkeypatch):
     cuda = SimpleNamespace(
         Stream=lambda non_blocking: None,
         runtime=runtime,
-        UnownedMemory=lambda pointer, nbytes, owner, device: (pointer, nbytes),
         MemoryPointer=lambda memory, offset: memory,
     )
     fake = SimpleNamespace(cuda=cuda, ndarray=lambda n, dtype, pointer: pointer, empty=lambda n, dtype: (0, n))
     monkeypatch.setattr(cupy_ipc, "cupy", fake)
+    monkeypatch.setattr(cupy_ipc, "Mapped", lambda pointer, nbytes, owner, device: (pointer, nbytes))
     maps = cupy_ipc.Mappings()
     frames = [
         cupy_ipc.Exported(b"x", 7, 1, 16, 100),
@@ -316,12 +318,12 @@ def test_frames_come_back_from_the_host_with_their_own_dtypes(monkeypatch):
 
     made = SimpleNamespace(from_arrow=from_arrow)
     monkeypatch.setitem(sys.modules, "cudf", SimpleNamespace(DataFrame=made, from_pandas=lambda index: index))
-    back = cupy_ipc.unpark(parked.iloc[1:])
+    back = cupy_park.unpark(parked.iloc[1:])
     assert seen == [None]
     assert back.index.tolist() == [6, 7]
     assert list(back.columns) == ["k", "f", "s"]
     assert [str(d)[:3] for d in back.dtypes] == ["flo", "flo", "str"]
-    column = cupy_ipc.unpark(parked["k"].dropna())
+    column = cupy_park.unpark(parked["k"].dropna())
     assert (column.name, column.tolist(), str(column.dtype)) == ("k", [3, 1], "int64")
 
 
@@ -353,17 +355,17 @@ def test_frames_leave_the_device_column_by_column_and_come_back_as_they_were(mon
 
     rows = pd.DataFrame({"k": [3, 1], "c": pd.Categorical(["b", None], ["b", "a"])}, index=[4, 9])
     rows["k"] = rows["k"].astype("Int32")
-    parked = cupy_ipc.park(Frame(rows))
+    parked = cupy_park.park(Frame(rows))
     assert [str(d) for d in parked.dtypes] == ["int32[pyarrow]", "category"]
     assert parked.index.tolist() == [4, 9]
     assert parked["k"].tolist() == [3, 1]
     assert parked["c"].isna().tolist() == [False, True]
     made = SimpleNamespace(from_arrow=lambda table: table.to_pandas())
     monkeypatch.setitem(sys.modules, "cudf", SimpleNamespace(DataFrame=made, from_pandas=lambda index: index))
-    back = cupy_ipc.unpark(pickle.loads(pickle.dumps(parked.iloc[1:])))
+    back = cupy_park.unpark(pickle.loads(pickle.dumps(parked.iloc[1:])))
     pd.testing.assert_frame_equal(back, rows.iloc[1:])
     key = blocks.key_columns(blocks.take(parked[["k"]], np.array([1])), make_order("k"))[0]
-    assert cupy_ipc.unpark(key).dtype == "Int32"
+    assert cupy_park.unpark(key).dtype == "Int32"
 
 
 def test_a_large_frame_is_copied_in_two_parts_that_make_it_whole(monkeypatch):
@@ -378,11 +380,12 @@ def test_a_large_frame_is_copied_in_two_parts_that_make_it_whole(monkeypatch):
         Stream=type("Stream", (), {"__new__": lambda cls, non_blocking: stream, "null": stream}), runtime=runtime
     )
     empty = lambda n, dtype: SimpleNamespace(nbytes=n, data=SimpleNamespace(ptr=100))  # noqa: E731
+    monkeypatch.setattr(cupy_ipc, "device_work", lambda here: nullcontext())
     monkeypatch.setattr(cupy_ipc, "cupy", SimpleNamespace(cuda=cuda, empty=empty))
     monkeypatch.setattr(cupy_ipc, "COPY_SPLIT", 1000)
     maps = cupy_ipc.Mappings()
     frames = [cupy_ipc.Exported(b"x", 7, 1, 10, n) for n in (999, 1000, 1025)]
     maps.copy("a", frames)
     assert done == [(100, 5010, 999), (100, 5010, 512), (612, 5522, 488), (100, 5010, 768), (868, 5778, 257)]
-    assert len(synced) == 3
+    assert len(synced) == 2
     assert not maps._users

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import pickle
+from contextlib import nullcontext
 
 import numpy as np
 import pandas as pd
@@ -161,13 +162,14 @@ class OnDevice(np.ndarray):
 
 def test_runs_leave_the_device_first_and_come_back_to_it(tmp_path, monkeypatch):
     pytest.importorskip("cupy")
-    from distsort.backends import cupy_ipc
+    from distsort.backends import cupy_park
 
     moves = []
     monkeypatch.setattr("distsort.blocks.on_device", lambda block: isinstance(block, OnDevice))
     monkeypatch.setattr("distsort.blocks.to_host", np.asarray)
-    monkeypatch.setattr(cupy_ipc, "park", lambda block: moves.append("down") or np.asarray(block))
-    monkeypatch.setattr(cupy_ipc, "unpark", lambda block: moves.append("up") or block.view(OnDevice))
+    monkeypatch.setattr("distsort.local.device_work", lambda here: nullcontext())
+    monkeypatch.setattr(cupy_park, "park", lambda block: moves.append("down") or np.asarray(block))
+    monkeypatch.setattr(cupy_park, "unpark", lambda block: moves.append("up") or block.view(OnDevice))
     store = RunStore(tmp_path / "runs", budget=8000, device_budget=lambda: 8000)
     for i in range(3):
         store.put(f"a{i}", Run((np.arange(1000) + i).view(OnDevice)), VALUES)

@@ -12,7 +12,7 @@
     bench       1     that `distsort bench kernels --part merge` runs
     cluster     2     the rows that need two, each beside its peer                  (distsort.bench.cluster_evidence)
     multi       2     counts of `pytest -m multi_gpu`
-    scaling     2     that `distsort bench cluster --scaling` runs
+    scaling     2     the table of `distsort bench cluster --scaling`
 
 Results are written one by one and failures beside them (tests/gpu/ledger.py). Parts and rows carry the hash of the code
 they were made with: kernels/ and the modules that launch them. ``--check`` needs nothing but Python. A row's `ratio` is
@@ -192,6 +192,26 @@ def bench(ledger: Ledger, name: str, options: list[str]) -> None:
     ledger.evidence.setdefault("benches", {})[name] = said[-3000:].splitlines()
 
 
+def scaling(ledger: Ledger) -> None:
+    """Measure from one GPU to all, and keep the numbers of the table."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "scaling.json"
+        options = ["cluster", "--scaling", "--gpu", "--rows", "2**28", "--repeats", "3", "--json", str(file)]
+        run([sys.executable, "-m", "distsort.cli", "bench", *options], ledger.left())
+        found = json.loads(file.read_text())["rows"]
+    ledger.evidence["scaling"] = [
+        {
+            "case": row["name"],
+            "gpus": row["workers"],
+            "rows": row["case"]["rows"] * row["case"]["partitions"],
+            "ms": round(row["median_ms"], 2),
+            "grows_per_s": round(row["grows_per_s"], 3),
+            "gbs_pulled": None if row["gbs"] is None else round(row["gbs"], 1),
+        }
+        for row in found
+    ]
+
+
 def cluster(ledger: Ledger) -> None:
     """Measure the rows of two GPUs."""
     from distsort.bench.cluster_evidence import evidence_rows
@@ -220,9 +240,7 @@ def renew(ledger: Ledger, parts: list[str], cub: str | None) -> dict[str, Any]:
         ),
         "cluster": lambda: cluster(ledger),
         "multi": lambda: count(ledger, "multi_gpu", "multi_gpu"),
-        "scaling": lambda: bench(
-            ledger, "cluster --scaling", ["cluster", "--scaling", "--gpu", "--rows", "2**26", "--repeats", "3"]
-        ),
+        "scaling": lambda: scaling(ledger),
     }
     for part in parts:
         in_rows = part in ("kernels", "cluster")  # asked for one by one

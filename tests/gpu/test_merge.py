@@ -124,3 +124,52 @@ def test_more_than_2_to_the_32_elements(cupy):
     for v in range(256):
         a, b = int(ends[v] - counts[v]), int(ends[v])
         assert bool((merged[a:b] == v).all()), v
+
+
+@pytest.mark.parametrize("dtype", ["u4", "i8", "f8"])
+@pytest.mark.parametrize("far", [[0], [1], [0, 1], [2], [1, 4]])
+def test_runs_of_another_gpu_are_copied_while_others_are_merged(cupy, monkeypatch, dtype, far):
+    """Here mapped memory is memory of this GPU; stretches are short, and rooms are used again and again."""
+    from distsort.backends import cupy_ipc, cupy_merge
+
+    monkeypatch.setattr(cupy_merge, "STRETCH", 1 << 16)
+    monkeypatch.setattr(cupy_merge, "STRETCH_ROWS", 1 << 16)
+    rng = np.random.default_rng(len(far))
+    for descending in (False, True):
+        runs = draw_runs(rng, 600_011, max(far) + 1 if max(far) else 2, dtype, descending, 0.5)
+        here = [cupy.asarray(run) for run in runs]
+        for r in far:
+            memory = cupy_ipc.Mapped(here[r].data.ptr, max(here[r].nbytes, 1), here[r], 0)
+            here[r] = cupy.ndarray(here[r].shape, here[r].dtype, cupy.cuda.MemoryPointer(memory, 0))
+            assert cupy_ipc.is_mapped(here[r])
+            assert cupy_ipc.is_mapped(here[r][5:])
+        whole = np.concatenate(runs)
+        found = cupy_merge.merge(here, descending).get()
+        assert found.tobytes() == whole[order_of(whole, descending)].tobytes()
+
+
+def test_an_answer_does_not_wait_for_a_merge(cupy):
+    """Slices are packed while the default stream is busy; what cudf put together is waited for."""
+    from distsort.exchange.device import DeviceTransport
+    from distsort.exchange.transport import pack
+    from distsort.local import Run
+
+    spin = cupy.RawKernel(
+        'extern "C" __global__ void spin(long long n) { long long t = clock64(); while (clock64() - t < n); }', "spin"
+    )
+    spin((1,), (1,), (1,))
+    runs = [Run(cupy.arange(i, i + 100)) for i in range(3)]
+    cupy.cuda.Stream.null.synchronize()
+    transport = DeviceTransport(over_ucx=False)
+    with transport.packing():
+        pack(runs, 2400, transport, transport.host, "reader")
+    spin((1,), (1,), (1_000_000_000,))
+    busy = cupy.cuda.Stream.null.record()
+    with transport.packing():
+        answer = pack(runs, 2400, transport, transport.host, "reader")
+    assert not busy.done
+    busy.synchronize()
+    (frames,) = (frames for _, frames in list(transport.leases.values())[-1:])
+    assert frames[0].view(np.int64).tolist() == [*range(100), *range(1, 101), *range(2, 102)]
+    assert answer["packed"]
+    transport.close()

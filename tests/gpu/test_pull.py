@@ -143,6 +143,58 @@ def test_cudf_frames(client):
     kit.assert_clean(client)
 
 
+@pytest.mark.parametrize("nulls", [False, True])
+@pytest.mark.parametrize("ignore_index", [False, True])
+def test_cudf_frames_of_plain_columns(client, ignore_index, nulls):
+    """They travel as bare columns, but for partitions with nulls; NaN stays NaN, and large integers stay apart."""
+    cudf = pytest.importorskip("cudf")
+    rng = np.random.default_rng(14)
+    key = (1 << 60) + rng.integers(0, 1000, ROWS)
+    source = pd.DataFrame({"k": key, "f": rng.random(ROWS), "b": rng.random(ROWS) < 0.5, "n": np.arange(ROWS)})
+    source.loc[::97, "f"] = np.nan
+
+    def to_device(part):
+        frame = cudf.from_pandas(part, nan_as_null=False)
+        if nulls and part["n"].iloc[0] == 0:
+            frame.loc[frame["n"] % 1000 == 3, "k"] = None
+        return frame
+
+    frame = dd.from_pandas(source, npartitions=6, sort=False).map_partitions(to_device)
+    if nulls:
+        first = -(-ROWS // 6)
+        source["k"] = source["k"].astype("Int64")
+        source.loc[(source.index < first) & (source["n"] % 1000 == 3), "k"] = pd.NA
+    for by, ascending in (("k", True), (["b", "f"], [False, True])):
+        result = distsort.sort_values(
+            frame, by, ascending=ascending, exchange="pull", npartitions=4, ignore_index=ignore_index
+        )
+        found = result.map_partitions(lambda p: p.to_pandas(nullable=True)).compute()
+        expected = source.sort_values(by, ascending=ascending, kind="stable", ignore_index=ignore_index)
+        assert found["n"].tolist() == expected["n"].tolist()
+        assert found.index.tolist() == expected.index.tolist()
+        assert found["k"].astype("Int64").equals(expected["k"].astype("Int64"))
+        assert found["b"].tolist() == expected["b"].tolist()
+        assert found["f"].to_numpy(np.float64, na_value=np.nan).tobytes() == expected["f"].to_numpy().tobytes()
+    parts = distsort.sort_values(frame, "k", exchange="pull", npartitions=4, ignore_index=ignore_index)
+    counts = parts.map_partitions(lambda p: cudf.Series([p["f"].null_count, len(p)])).compute().to_pandas().tolist()
+    assert counts[::2] == [0, 0, 0, 0]
+    assert max(counts[1::2]) - min(counts[1::2]) <= 1
+    kit.assert_clean(client)
+
+
+def test_cudf_series_and_empty_parts(client):
+    cudf = pytest.importorskip("cudf")
+    source = pd.Series([3, 1, 2], index=[7, 8, 9], name="s")
+    series = dd.from_pandas(source, npartitions=3, sort=False).map_partitions(cudf.from_pandas)
+    result = distsort.sort_values(series, exchange="pull", npartitions=5)
+    found = result.map_partitions(lambda p: p.to_pandas()).compute()
+    assert (found.name, found.tolist(), found.index.tolist()) == ("s", [1, 2, 3], [8, 9, 7])
+    frame = series.to_frame().assign(v=1.5)
+    found = distsort.sort_values(frame, "s", exchange="pull", npartitions=5).map_partitions(lambda p: p.to_pandas())
+    assert found.compute().to_dict("list") == {"s": [1, 2, 3], "v": [1.5] * 3}
+    kit.assert_clean(client)
+
+
 def test_slices_may_be_copied_before_they_are_merged(client):
     def set_copying(on):
         from distsort.exchange import device
@@ -170,7 +222,7 @@ def test_runs_that_leave_the_device_come_back(client):
     rng = np.random.default_rng(13)
     source = rng.integers(0, 1 << 60, ROWS)
     check(client, source[:1000])  # brings the services
-    client.run(set_budget, True)
+    client.run(set_budget, small=True)
     try:
         check(client, source)
         assert all(n > 0 for n in client.run(spills).values())
@@ -191,7 +243,7 @@ def test_runs_that_leave_the_device_come_back(client):
             assert got.dropna().astype(str).str.removesuffix(".0").tolist() == want.dropna().astype(str).tolist()
         kit.assert_clean(client)
     finally:
-        client.run(set_budget, False)
+        client.run(set_budget, small=False)
 
 
 def test_a_killed_worker(client):
