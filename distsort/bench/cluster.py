@@ -101,6 +101,8 @@ class Measured:
         Bytes that a worker received by the second while it was pulling, in GB/s; None where nothing was pulled.
     balance
         Rows of the largest part divided by the mean.
+    device_bytes
+        Memory in use on the fullest GPU after the last repeat, pools included: what the sort and its data peak at.
     """
 
     case: Case
@@ -109,6 +111,7 @@ class Measured:
     phases: dict[str, tuple[float, float]] = field(default_factory=dict)
     gbs: float | None = None
     balance: float | None = None
+    device_bytes: int | None = None
 
     @property
     def median(self) -> float:
@@ -226,6 +229,8 @@ def measure(
         The input, if it was made already.
     """
     sort = sorter(method, case)
+    if case.device:
+        client.run(_empty_pools)
     data = collection(client, case) if data is None else data
     times: list[float] = []
     phases: dict[str, list[tuple[float, float]]] = {}
@@ -251,16 +256,30 @@ def measure(
             balance = _balance(client, result)
         del result, done
         _settle(client)
+    device_bytes = max(client.run(_device_bytes).values()) if case.device else None
     medians = {
         name: (statistics.median(start for start, _ in spans), statistics.median(stop for _, stop in spans))
         for name, spans in phases.items()
     }
-    return Measured(case, method, times, medians, statistics.median(gbs) if gbs else None, balance)
+    return Measured(case, method, times, medians, statistics.median(gbs) if gbs else None, balance, device_bytes)
 
 
 def dask_share(client: Client, case: Case, repeats: int = 15) -> float:
     """Return the milliseconds of the same graph over a thousand rows a partition: hops, graph and messages alone."""
     return measure(client, replace(case, rows=TINY), "pull", repeats=repeats).median
+
+
+def _empty_pools() -> None:
+    import cupy
+
+    cupy.get_default_memory_pool().free_all_blocks()
+
+
+def _device_bytes() -> int:
+    import cupy
+
+    free, total = cupy.cuda.runtime.memGetInfo()
+    return int(total - free)
 
 
 def _balance(client: Client, result: Any) -> float:

@@ -47,6 +47,12 @@ def scaling_cases(base: Any, workers: int) -> list[tuple[str, Any]]:
     return made
 
 
+def share(row: dict[str, Any]) -> float | None:
+    """Return the milliseconds of a measurement in which no phase was at work: Dask's own share."""
+    spans = [row["phases"][p] for p in ("run", "cuts", "part") if p in row["phases"]]
+    return row["median_ms"] - sum(stop - start for start, stop in spans) if spans else None
+
+
 def table(found: list[dict[str, Any]]) -> Any:
     """Return what is printed."""
     from rich.table import Table
@@ -54,13 +60,14 @@ def table(found: list[dict[str, Any]]) -> Any:
     made = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
     for name in ("case", "method"):
         made.add_column(name)
-    for name in ("workers", "median ms", "Mrows/s", "max/mean", "GB/s pulled", "run", "cuts", "part"):
+    for name in ("workers", "median ms", "Mrows/s", "max/mean", "GB/s pulled", "run", "cuts", "part", "dask", "GiB"):
         made.add_column(name, justify="right")
     for row in found:
         phases = row["phases"]
         cells = [row["name"], row["method"], row["workers"], row["median_ms"], row["grows_per_s"] * 1e3, row["balance"]]
-        spans = [phases.get(p) for p in ("run", "cuts", "part")]
-        cells += [row["gbs"], *(None if s is None else s[1] - s[0] for s in spans)]
+        spans = [phases[p][1] - phases[p][0] if p in phases else None for p in ("run", "cuts", "part")]
+        cells += [row["gbs"], *spans, share(row)]
+        cells.append(None if row["device_bytes"] is None else row["device_bytes"] / 2**30)
         made.add_row(*("" if c is None else c if isinstance(c, str) else f"{c:,.4g}" for c in cells))
     return made
 

@@ -196,7 +196,7 @@ def scaling(ledger: Ledger) -> None:
     """Measure from one GPU to all, and keep the numbers of the table."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "scaling.json"
-        options = ["cluster", "--scaling", "--gpu", "--rows", "2**28", "--repeats", "3", "--json", str(file)]
+        options = ["cluster", "--scaling", "--gpu", "--rows", "2**30", "--repeats", "3", "--json", str(file)]
         run([sys.executable, "-m", "distsort.cli", "bench", *options], ledger.left())
         found = json.loads(file.read_text())["rows"]
     ledger.evidence["scaling"] = [
@@ -206,7 +206,10 @@ def scaling(ledger: Ledger) -> None:
             "rows": row["case"]["rows"] * row["case"]["partitions"],
             "ms": round(row["median_ms"], 2),
             "grows_per_s": round(row["grows_per_s"], 3),
+            **{phase: round(stop - start, 2) for phase, (start, stop) in row["phases"].items()},
+            "balance": row["balance"],
             "gbs_pulled": None if row["gbs"] is None else round(row["gbs"], 1),
+            "gib": round(row["device_bytes"] / 2**30, 1),
         }
         for row in found
     ]
