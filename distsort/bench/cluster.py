@@ -166,10 +166,7 @@ def collection(client: Client, case: Case) -> Any:
         client.submit(draw, i, case, workers=[addresses[i % len(addresses)]], pure=False, allow_other_workers=False)
         for i in range(case.partitions)
     ]
-    wait(made, timeout=TIMEOUT)
-    for future in made:
-        if future.status == "error":
-            future.result()
+    _finish(made)
     empty = replace(case, rows=0)
     meta = client.submit(draw, 0, empty, pure=False).result() if case.device else draw(0, empty)
     if case.is_frame:
@@ -240,11 +237,8 @@ def measure(
         before = _pulled(client)
         begun, clock = time.perf_counter(), time.time()
         result = sort(data).persist()
-        done = wait(result, timeout=TIMEOUT)
+        _finish(result)
         took = (time.perf_counter() - begun) * 1e3
-        for future in done.done:
-            if future.status == "error":
-                future.result()
         if turn >= warm_ups:
             times.append(took)
             for name, span in _phases(client, clock).items():
@@ -254,7 +248,7 @@ def measure(
                 gbs.append(nbytes / seconds / 1e9)
         if turn == 0:
             balance = _balance(client, result)
-        del result, done
+        del result
         _settle(client)
     device_bytes = max(client.run(_device_bytes).values()) if case.device else None
     medians = {
@@ -267,6 +261,16 @@ def measure(
 def dask_share(client: Client, case: Case, repeats: int = 15) -> float:
     """Return the milliseconds of the same graph over a thousand rows a partition: hops, graph and messages alone."""
     return measure(client, replace(case, rows=TINY), "pull", repeats=repeats).median
+
+
+def _finish(result: Any) -> None:
+    """Wait for all of a result, and raise its error.
+
+    No future may outlive this: its part would still be in memory when it is asked for again, and would not be made.
+    """
+    for future in wait(result, timeout=TIMEOUT).done:
+        if future.status == "error":
+            future.result()
 
 
 def _empty_pools() -> None:

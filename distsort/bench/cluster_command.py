@@ -30,7 +30,10 @@ def size(_: Any, __: Any, text: str) -> int:
 
 
 def scaling_cases(base: Any, workers: int) -> list[tuple[str, Any]]:
-    """Return the cases of ``--scaling`` for one number of workers: strong keeps all rows, weak the rows of a worker."""
+    """Return the cases of ``--scaling`` for one number of workers: strong keeps all rows, weak the rows of a worker.
+
+    For one worker they are the same, and stand as weak.
+    """
     kinds = {
         "u32 keys": replace(base, dtype="u4", payload=0, frame=False),
         "u64 keys": replace(base, dtype="u8", payload=0, frame=False),
@@ -40,7 +43,7 @@ def scaling_cases(base: Any, workers: int) -> list[tuple[str, Any]]:
     made = []
     for skew in ("uniform", "zipf", "constant"):
         for name, case in kinds.items():
-            for how, rows in (("weak", case.rows), ("strong", case.rows // workers)):
+            for how, rows in (("weak", case.rows), ("strong", case.rows // workers))[: 2 if workers > 1 else 1]:
                 made.append(
                     (f"{how}, {name}, {skew}", replace(case, rows=rows, partitions=workers, parts=workers, skew=skew))
                 )
@@ -104,7 +107,9 @@ def scaling_plot(found: list[dict[str, Any]], file: Path) -> None:
 
     rates: dict[tuple[str, ...], dict[int, float]] = {}
     for row in found:
-        rates.setdefault(tuple(row["name"].split(", ")), {})[row["workers"]] = row["grows_per_s"]
+        how, *what = row["name"].split(", ")
+        for name in ((how, *what),) if row["workers"] > 1 else (("weak", *what), ("strong", *what)):
+            rates.setdefault(name, {})[row["workers"]] = row["grows_per_s"]
     hows, kinds, skews = (list(dict.fromkeys(name[i] for name in rates)) for i in range(3))
     figure, grid = pyplot.subplots(
         len(hows),
@@ -192,6 +197,8 @@ def cluster(
 
     def keep(name: str, count: int, measured: Any) -> None:
         found.append({"name": name, "workers": count, **measured.to_dict()})
+        if json_file is not None:  # at once: what is measured is measured, however the run ends
+            json_file.write_text(json.dumps({"date": engine.now(), "rows": found}, indent=1))
         click.echo(f"{name}: {measured.method} {measured.median:,.1f} ms", err=True)
 
     # Dask's shuffle warns of each of its own starts and ends.
@@ -205,8 +212,6 @@ def cluster(
         raise click.ClickException(str(error)) from error
     # A pipe has no width: nothing is to be cut off there.
     Console(width=None if sys.stdout.isatty() else PIPE_WIDTH).print(table(found))
-    if json_file is not None:
-        json_file.write_text(json.dumps({"date": engine.now(), "rows": found}, indent=1))
     if plot_file is not None:
         (scaling_plot if scaling else plot)(found, plot_file)
 

@@ -48,6 +48,17 @@ def test_arrays_have_no_peer():
         cluster.sorter("tasks", cluster.Case(10))
 
 
+@pytest.mark.parametrize("parts", [1, 3])
+def test_every_repeat_sorts_everything(parts):
+    """A future of the last result that is still held would leave its part in memory, and the next run without it."""
+    with cluster.cluster(1, False, None) as client:
+        measured = cluster.measure(client, cluster.Case(1000, parts, parts), "pull", repeats=3, warm_ups=1)
+        assert "part" in measured.phases
+        keys = [record["key"] for record in client.get_task_stream() if "sort-part" in str(record["key"])]
+        assert len(keys) == 4 * parts
+    assert measured.balance == 1.0
+
+
 def test_scaling():
     options = ["--rows", "1k", "--workers", "1", "--repeats", "1", "--scaling"]
     result = CliRunner().invoke(command, options)

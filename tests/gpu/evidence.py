@@ -4,6 +4,7 @@
     python -m tests.gpu.evidence --part kernels --budget 500        these rows only, as far as 500 s go
     python -m tests.gpu.evidence --resume                           what is missing, or of other code
     python -m tests.gpu.evidence --check                            is the committed evidence of this code?
+    python -m tests.gpu.evidence --plot kernels/plots/scaling.png   the scaling that it holds, as a picture
 
     part        GPUs  fills
     kernels     1     the rows that need one GPU                                    (tests/gpu/rows.py)
@@ -196,23 +197,27 @@ def scaling(ledger: Ledger) -> None:
     """Measure from one GPU to all, and keep the numbers of the table."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "scaling.json"
-        options = ["cluster", "--scaling", "--gpu", "--rows", "2**30", "--repeats", "3", "--json", str(file)]
-        run([sys.executable, "-m", "distsort.cli", "bench", *options], ledger.left())
-        found = json.loads(file.read_text())["rows"]
-    ledger.evidence["scaling"] = [
-        {
-            "case": row["name"],
-            "gpus": row["workers"],
-            "rows": row["case"]["rows"] * row["case"]["partitions"],
-            "ms": round(row["median_ms"], 2),
-            "grows_per_s": round(row["grows_per_s"], 3),
-            **{phase: round(stop - start, 2) for phase, (start, stop) in row["phases"].items()},
-            "balance": row["balance"],
-            "gbs_pulled": None if row["gbs"] is None else round(row["gbs"], 1),
-            "gib": round(row["device_bytes"] / 2**30, 1),
-        }
-        for row in found
-    ]
+        options = ["cluster", "--scaling", "--gpu", "--rows", "2**28", "--repeats", "3", "--json", str(file)]
+        try:
+            run([sys.executable, "-m", "distsort.cli", "bench", *options], ledger.left())
+        finally:
+            found = json.loads(file.read_text())["rows"] if file.exists() else []
+            ledger.evidence["scaling"] = [_scaled(row) for row in found]
+
+
+def _scaled(row: dict[str, Any]) -> dict[str, Any]:
+    """Return one measurement of the scaling as it stands in the file."""
+    return {
+        "case": row["name"],
+        "gpus": row["workers"],
+        "rows": row["case"]["rows"] * row["case"]["partitions"],
+        "ms": round(row["median_ms"], 2),
+        "grows_per_s": round(row["grows_per_s"], 3),
+        **{phase: round(stop - start, 2) for phase, (start, stop) in row["phases"].items()},
+        "balance": row["balance"],
+        "gbs_pulled": None if row["gbs"] is None else round(row["gbs"], 1),
+        "gib": round(row["device_bytes"] / 2**30, 1),
+    }
 
 
 def cluster(ledger: Ledger) -> None:
@@ -220,6 +225,18 @@ def cluster(ledger: Ledger) -> None:
     from distsort.bench.cluster_evidence import evidence_rows
 
     evidence_rows(ledger.measure, ledger.wants)
+
+
+def plot(file: Path, picture: Path) -> int:
+    """Draw the scaling in an evidence file; return the exit status."""
+    from distsort.bench.cluster_command import scaling_plot
+
+    rows = json.loads(file.read_text()).get("scaling", [])
+    if not rows:
+        print(f"{file} holds no scaling: run python -m tests.gpu.evidence --part scaling", file=sys.stderr)
+        return 1
+    scaling_plot([{**row, "name": row["case"], "workers": row["gpus"]} for row in rows], picture)
+    return 0
 
 
 def machine() -> dict[str, Any]:
@@ -259,6 +276,7 @@ def main() -> int:
         prog="python -m tests.gpu.evidence", description=(__doc__ or "").partition("\n")[0]
     )
     parser.add_argument("--check", action="store_true", help="exit 1 when the evidence is not of this code")
+    parser.add_argument("--plot", type=Path, metavar="PNG", help="draw the scaling of the file, and do nothing else")
     parser.add_argument("--part", action="append", choices=tuple(PARTS), help="repeatable, in the order given")
     parser.add_argument("--budget", type=float, metavar="SECONDS", help="leave out what this time does not suffice for")
     parser.add_argument("--resume", action="store_true", help="leave out what the file has of this code")
@@ -267,6 +285,8 @@ def main() -> int:
     given = parser.parse_args()
     if given.check:
         return check(given.file)
+    if given.plot:
+        return plot(given.file, given.plot)
     here = machine()
     parts = given.part or [part for part, gpus in PARTS.items() if gpus <= len(here["gpus"])]
     ledger = Ledger(given.file, code_sha256(), here, (*ONE_GPU, *TWO_GPUS), given.budget, given.resume)
