@@ -40,10 +40,9 @@ SAMPLE = 1 << 13
 NARROW = 8
 # Ranks take the place of fields of so many bits or more.
 WIDE = 17
-# Constant bits are dropped when that shortens the field by this much; fewer do not pay for the pass.
+# Constant bits are dropped when that shortens the field by this much for each run of varying bits that has to be moved;
+# fewer do not pay for the pass.
 WORTH = 4
-# More separate runs of varying bits than this cost more to gather than they save.
-BIT_RUNS = 12
 
 
 class Field(Protocol):
@@ -299,7 +298,7 @@ def _squeeze(field: Field, values: UIntArray, at: IntArray | None, last: bool) -
     if field.bits - _varying(sample).bit_count() >= WORTH:
         found = _varying(values) if step > 1 else _varying(sample)
         runs = _runs(found)
-        if field.bits - found.bit_count() >= WORTH and len(runs) <= BIT_RUNS:
+        if field.bits - found.bit_count() >= WORTH * max(1, len(runs)):
             field = Varying(field, runs) if runs else Plain(np.zeros(0, np.uint8), 0)
             values = Varying(Plain(values, WORD_BITS), runs).read(None)
     if not last and at is None and field.bits >= WIDE and step > 1 and _few_distinct(sample):

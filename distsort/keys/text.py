@@ -39,8 +39,8 @@ class Text:
     starts
         Where each string begins in `data`, shape (n,).
     lengths
-        Bytes of each string, shape (n,), or one number for all, which then follow each other without a gap. Null rows
-        must have length 0.
+        Bytes of each string, shape (n,), or one number for all, which then begin at equal distances. Null rows must
+        have length 0.
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class Text:
     def _word(self, w: int, part: Any) -> npt.NDArray[np.uint64]:
         begin = WORD_BYTES * w
         if isinstance(part, slice) and isinstance(self._lengths, int) and self._lengths:
-            return self._next_to_each_other(part, begin, self._lengths)
+            return self._at_equal_distances(part, begin, self._lengths)
         where = self._starts[part] + begin
         late = np.maximum(where - self._last, 0)
         found: npt.NDArray[np.uint64] = self._windows[where - late].view(">u8").astype(np.uint64)
@@ -94,17 +94,20 @@ class Text:
             found &= _KEEP[np.clip(lengths - begin, 0, WORD_BYTES)]
         return found
 
-    def _next_to_each_other(self, part: slice, begin: int, size: int) -> npt.NDArray[np.uint64]:
+    def _at_equal_distances(self, part: slice, begin: int, size: int) -> npt.NDArray[np.uint64]:
         """Read the bytes from `begin` on of strings of one size, as every so many-th word of the buffer."""
         first, stop, _ = part.indices(len(self))
+        origin = int(self._starts[0]) + begin
+        step = int(self._starts[1] - self._starts[0]) if len(self) > 1 else size
         # Of the last strings eight bytes may reach beyond the buffer.
-        inside = min(stop, max(first, (self._last - begin) // size + 1))
+        inside = min(stop, max(first, (self._last - origin) // step + 1))
         found = np.empty(stop - first, np.uint64)
         if inside > first:
-            place = first * size + begin
-            found[: inside - first] = np.ndarray((inside - first,), ">u8", self._data.data, place, (size,))
+            found[: inside - first] = np.ndarray(
+                (inside - first,), ">u8", self._data.data, origin + first * step, (step,)
+            )
         for row in range(inside, stop):
-            rest = self._data[row * size + begin : row * size + begin + WORD_BYTES].tobytes()
+            rest = self._data[origin + row * step : origin + row * step + WORD_BYTES].tobytes()
             found[row - first] = int.from_bytes(rest.ljust(WORD_BYTES, b"\0"), "big")
         if size < begin + WORD_BYTES:
             found &= _KEEP[size - begin]
@@ -210,8 +213,13 @@ def from_array(values: npt.NDArray[Any]) -> Text:
     width = values.dtype.itemsize
     if not width:
         return Text(np.zeros(0, np.uint8), np.zeros(len(values), np.int64), 0, padded=True)
-    data = np.ascontiguousarray(values).view(np.uint8)
-    return Text(data, np.arange(len(values), dtype=np.int64) * width, width, padded=True)
+    step = values.strides[0]
+    if len(values) < 2 or step <= width:
+        values, step = np.ascontiguousarray(values), width
+    # A field of records is read where it lies: from its first byte in the first of them to its last in the last.
+    reach = (len(values) - 1) * step + width if len(values) else 0
+    data = np.lib.stride_tricks.as_strided(values[:1].view(np.uint8), (reach,), (1,), writeable=False)
+    return Text(data, np.arange(0, len(values) * step, step, dtype=np.int64), width, padded=True)
 
 
 def from_arrow(array: Any, null: npt.NDArray[np.bool_] | None) -> Text:
