@@ -162,7 +162,7 @@ def _make_run(block: Block, spec: Spec, meta: Block | None) -> Run:
     backend = get_backend(spec.backend, block)
     if spec.what == "values":
         if spec.presorted:
-            _refuse_unsorted((block,), spec, block)
+            refuse_unsorted((block,), spec, block)
             return Run(block)
         return Run(backend.sort(block, spec.descending))
     if spec.what == "rows" and meta is not None:
@@ -174,7 +174,7 @@ def _make_run(block: Block, spec: Spec, meta: Block | None) -> Run:
         return Run(blocks.with_values(block, backend.sort(bare, spec.descending)))
     columns = blocks.key_columns(block, spec.order, spec.key)
     if spec.presorted:
-        _refuse_unsorted(columns, spec, block)
+        refuse_unsorted(columns, spec, block)
         return Run(block, columns if spec.key else None)
     order = backend.argsort(columns, spec.order)
     if spec.what == "index":
@@ -204,7 +204,8 @@ def check_sorted(columns: tuple[Column, ...], spec: Spec, block: Block) -> int |
     return int(falls.argmax()) + 1 if len(falls) and bool(falls.any()) else None
 
 
-def _refuse_unsorted(columns: tuple[Column, ...], spec: Spec, block: Block) -> None:
+def refuse_unsorted(columns: tuple[Column, ...], spec: Spec, block: Block) -> None:
+    """Raise `NotSortedError` for a block whose key columns do not ascend."""
     row = check_sorted(columns, spec, block)
     if row is not None:
         raise NotSortedError(

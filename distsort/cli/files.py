@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from distsort.cli import trouble
+from distsort.cli import importing, trouble
 from distsort.cli.options import (
     common_options,
     gnu_size,
@@ -92,12 +92,13 @@ def _run(options: dict[str, Any], presorted: bool) -> None:
     with trouble(options["verbose"]):
         for option in ("--report", "--performance-report"):
             check_folder(option, options["report_file" if option == "--report" else "performance_report"])
-        import dask
+        with importing():
+            import dask
 
-        from distsort import config
-        from distsort.clusters import attached, observed
-        from distsort.files import sort_files
-        from distsort.progress_watch import on_terminal
+            from distsort import config
+            from distsort.clusters import attached, observed
+            from distsort.files import sort_files
+            from distsort.progress_watch import on_terminal
 
         settings = config.parse_settings(options["conf"])
         if options["temporary_directory"] is not None:
@@ -155,10 +156,11 @@ def _check(options: dict[str, Any]) -> None:
     """Look at files with the options of a command line."""
     inputs = options["inputs"]
     with trouble(options["verbose"]):
-        import dask
+        with importing():
+            import dask
 
-        from distsort import config
-        from distsort.files import check_files
+            from distsort import config
+            from distsort.files import check_files
 
         with dask.config.set(config.parse_settings(options["conf"])):
             found = check_files(

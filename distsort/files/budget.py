@@ -10,7 +10,8 @@ import os
 from dataclasses import dataclass
 
 from distsort.errors import SortMemoryError
-from distsort.io.records import RecordReader
+from distsort.io.lines import LineReader
+from distsort.io.raw import RawReader
 from distsort.io.source import Source
 from distsort.memory import resident_bytes
 from distsort.report import bytes_text
@@ -18,8 +19,8 @@ from distsort.report import bytes_text
 # Copies of a unit's rows, and bytes for each of its rows besides, at the peak.
 COPIES = 3.0
 ROW_BYTES = 64
-# The same of records, which move as whole rows.
-RECORD_COPIES = 2.2
+# The same of the bytes of records and lines, which are gathered a block at a time.
+RAW_COPIES = 1.15
 # What libraries allocate once they work, beside the rows.
 LIBRARIES = 48 << 20
 
@@ -108,7 +109,7 @@ def make_budget(source: Source, parts: int, memory: int, threads: int | None = N
     """
     base = resident_bytes() + LIBRARIES if base is None else base
     row = row_bytes(source)
-    copies = RECORD_COPIES if isinstance(source.reader, RecordReader) else COPIES
+    copies = RAW_COPIES * source.stored / max(source.nbytes, 1) if isinstance(source.reader, RawReader) else COPIES
     factor = _factor(row, copies)
     largest = max(source.sizes, default=0)
     count = threads or os.cpu_count() or 1
@@ -134,6 +135,8 @@ def row_bytes(source: Source) -> float:
     """Return the mean size of a row in memory, by the types of its columns where the rows are not counted."""
     if source.rows:
         return max(1.0, source.nbytes / source.rows)
+    if isinstance(source.reader, LineReader):
+        return max(1.0, source.reader.mean * source.nbytes / max(source.stored, 1))
     total = 0
     for field in source.schema:
         try:

@@ -13,9 +13,10 @@ once and written once, whatever the ratio of input to memory. Threads each work 
 
 from __future__ import annotations
 
+import itertools
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any, TypeVar
@@ -28,8 +29,10 @@ from distsort import search
 from distsort.blocks import Block
 from distsort.files.budget import Budget
 from distsort.files.parts import Read, Tally, WritePart, Written
-from distsort.files.runs import DiskRun, form_of
+from distsort.files.raw_runs import RawForm
+from distsort.files.runs import DiskRun, Form, Tables
 from distsort.io.commit import explain
+from distsort.io.raw import RawReader
 from distsort.io.records import key_table
 from distsort.io.source import Source, join_neighbours, to_frame
 from distsort.local import Spec, order_of
@@ -53,7 +56,12 @@ class External:
         self.write = write
         self.budget = budget
         self.folder = folder
-        self.form = form_of(source, write.written.names, budget.row)
+        reader = source.reader
+        self.form: Form = (
+            RawForm(reader, budget.unit / budget.row)
+            if isinstance(reader, RawReader)
+            else Tables(source, write.written.names, budget.row)
+        )
         self.progress = Progress()
         # The same threads to the end: they keep what they work with.
         self.pool = ThreadPoolExecutor(budget.threads, thread_name_prefix="distsort")
@@ -130,9 +138,8 @@ class External:
             rows, seen = found
             del found
             tally += seen
-            rows = self.form.sort(rows, self.spec)
             try:
-                runs.append(self.form.spill(self.folder / f"run-{number:06d}-{len(runs)}", rows, self.spec))
+                runs.append(self.form.make_run(self.folder / f"run-{number:06d}-{len(runs)}", rows, self.spec))
             except OSError as error:
                 raise explain(str(self.folder), error) from error
             del rows
@@ -145,7 +152,7 @@ class External:
         first, last = number * slabs, (number + 1) * slabs
         start = time.time()
         rows = cuts.first(last) - cuts.first(first)
-        frames = (self._merge(runs, cuts, slab) for slab in range(first, last))
+        frames = itertools.chain.from_iterable(self._merge(runs, cuts, slab) for slab in range(first, last))
         above = self._row_before(runs, cuts, first) if self.write.unique else None
         written = self.write.stream(frames, rows, number, nan, above)
         self._forget(runs, cuts, number)
@@ -156,10 +163,10 @@ class External:
         """Free the rows of a part that is written, once all parts above it are."""
         with self._lock:
             self._finished.add(number)
-            lowest = self.budget.parts - 1
+            lowest = self.budget.parts
             while lowest - 1 in self._finished:
                 lowest -= 1
-            if lowest in self._finished:
+            if lowest < self.budget.parts:
                 for run, table in zip(runs, cuts.table, strict=True):
                     run.forget(int(table[lowest * self.budget.slabs]))
 
@@ -175,15 +182,18 @@ class External:
         names = [key.name for key in self.spec.order.keys]
         return pd.DataFrame(dict(zip(names, last, strict=True))).reset_index(drop=True)
 
-    def _merge(self, runs: Sequence[DiskRun], cuts: Cuts, slab: int) -> Block:
+    def _merge(self, runs: Sequence[DiskRun], cuts: Cuts, slab: int) -> Iterator[Block]:
         """Merge the slices of one slab."""
         self._go_on()
         start = time.time()
         pa.default_memory_pool().release_unused()
         ends = [(run, int(table[slab]), int(table[slab + 1])) for run, table in zip(runs, cuts.table, strict=True)]
-        merged = self.form.merge([one for one in ends if one[2] > one[1]] or ends[:1], self.spec)
-        self.progress.ran("merge", start, time.time())
-        return merged
+        for number, block in enumerate(
+            self.form.merge([one for one in ends if one[2] > one[1]] or ends[:1], self.spec)
+        ):
+            if not number:
+                self.progress.ran("merge", start, time.time())
+            yield block
 
     def _go_on(self) -> None:
         if self._stopped.is_set():

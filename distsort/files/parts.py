@@ -24,7 +24,7 @@ from distsort.blocks import Block
 from distsort.errors import ValidationError
 from distsort.io.checksum import table_checksum
 from distsort.io.commit import explain, part_name
-from distsort.io.records import KEY, RecordReader, key_table
+from distsort.io.raw import Raw
 from distsort.io.sink import Sink, before, keys_with_nan, write_part
 from distsort.io.source import Source, require_columns, to_frame, to_table
 from distsort.io.storage import Store
@@ -50,6 +50,12 @@ class Tally:
     rows: int = 0
     nbytes: int = 0
     checksum: int = 0
+
+    @classmethod
+    def of(cls, rows: pa.Table | Raw) -> Tally:
+        """Count and hash rows."""
+        checksum = rows.checksum() if isinstance(rows, Raw) else table_checksum(rows)
+        return cls(rows.num_rows, rows.nbytes, checksum)
 
     def __add__(self, other: Tally) -> Tally:
         total = (self.checksum + other.checksum) % 2**64
@@ -105,7 +111,7 @@ class ReadPiece:
         start = time.time()
         table = self.source_reader(piece)
         seen = table.select(self.written.names)
-        tally = Tally(seen.num_rows, seen.nbytes, table_checksum(seen))
+        tally = Tally.of(seen)
         path = f"{self.folder}/{_TALLY.format(number)}"
         try:
             self.store.write(path, json.dumps([asdict(tally), start, time.time()]).encode())
@@ -160,7 +166,7 @@ class WritePart:
         Parameters
         ----------
         frames
-            The rows, in order: pandas frames, or arrays of records.
+            The rows, in order: pandas frames, or rows of bytes.
         rows
             How many there are in all.
         number
@@ -204,28 +210,33 @@ class Seen:
         self.name = name
         self.tally = Tally()
         self.dropped = Tally()
-        self.ends = pd.DataFrame()
+        self._ends: Block = pd.DataFrame()
         self._above = above if above is not None and len(above) else None
 
-    def look(self, frame: Block, table: pa.Table) -> pa.Table:
+    def look(self, frame: Block, table: pa.Table | Raw) -> pa.Table | Raw:
         """Check that a frame is in order and follows the one before it; return its table."""
         fault = first_fault(frame, self.order)
         if fault is not None:
             row = self.tally.rows + fault
             raise ValidationError(f"{self.name}: row {row} is out of order by {self.order}; nothing was published")
-        ends = end_keys(frame, self.order)
-        if len(self.ends) and len(ends):
-            both = pd.concat([self.ends, ends], ignore_index=True)
+        ends = _ends_of(frame)
+        if len(self._ends) and len(ends):
+            both = _joined(self._ends, ends)
             if first_fault(both, self.order) is not None:
                 row = self.tally.rows
                 raise ValidationError(f"{self.name}: row {row} is out of order by {self.order}; nothing was published")
-            ends = both.iloc[[0, -1]].reset_index(drop=True)
+            ends = _ends_of(both)
         if len(ends) or not self.tally.rows:
-            self.ends = ends
-        self.tally += Tally(table.num_rows, table.nbytes, table_checksum(table))
+            self._ends = ends
+        self.tally += Tally.of(table)
         return table
 
-    def look_unique(self, frame: Block, table: pa.Table) -> pa.Table:
+    @property
+    def ends(self) -> pd.DataFrame:
+        """Keys of the first and the last row."""
+        return _keys_of(self._ends, self.order).reset_index(drop=True) if len(self._ends) else pd.DataFrame()
+
+    def look_unique(self, frame: Block, table: pa.Table | Raw) -> pa.Table | Raw:
         """Leave out the rows whose keys are those of the row above them; then as `look`."""
         held = _keys_of(frame, self.order)
         both = held if self._above is None else pd.concat([self._above, held], ignore_index=True)
@@ -235,8 +246,9 @@ class Seen:
             self._above = held.iloc[-1:]
         if twice.any():
             left_out = table.filter(pa.array(twice))
-            self.dropped += Tally(left_out.num_rows, left_out.nbytes, table_checksum(left_out))
-            frame, table = frame[~twice], table.filter(pa.array(~twice))
+            self.dropped += Tally.of(left_out)
+            table = table.filter(pa.array(~twice))
+            frame = table if isinstance(table, Raw) else frame[~twice]
         return self.look(frame, table)
 
 
@@ -320,25 +332,33 @@ def last_keys(frame: pd.DataFrame, above: pd.DataFrame | None, order: Order) -> 
 
 def end_keys(frame: Block, order: Order) -> pd.DataFrame:
     """Return the keys of the first and the last row, none of a frame without rows."""
-    rows = [0, -1] if len(frame) else []
-    ends = frame[rows] if isinstance(frame, np.ndarray) else frame.iloc[rows]
-    return _keys_of(ends, order).reset_index(drop=True)
+    return _keys_of(_ends_of(frame), order).reset_index(drop=True)
+
+
+def _ends_of(frame: Block) -> Block:
+    rows = np.array([0, len(frame) - 1] if len(frame) else [], np.intp)
+    return frame.take(rows) if isinstance(frame, Raw) else frame.iloc[rows]
+
+
+def _joined(above: Block, below: Block) -> Block:
+    return above.join(below) if isinstance(above, Raw) else pd.concat([above, below], ignore_index=True)
 
 
 def _keys_of(frame: Block, order: Order) -> pd.DataFrame:
-    return to_frame(key_table(frame[KEY])) if isinstance(frame, np.ndarray) else frame[[k.name for k in order.keys]]
+    return to_frame(frame.key_table()) if isinstance(frame, Raw) else frame[[k.name for k in order.keys]]
 
 
-def table_of(frame: Block, written: pa.Schema) -> pa.Table:
-    """Return rows that have travelled as the table to write: a frame, or an array of records."""
-    return RecordReader.table(frame) if isinstance(frame, np.ndarray) else to_table(frame, written)
+def table_of(frame: Block, written: pa.Schema) -> pa.Table | Raw:
+    """Return rows that have travelled as what is written: a frame as its table, rows of bytes as they are."""
+    return frame if isinstance(frame, Raw) else to_table(frame, written)
 
 
 def first_fault(frame: Block, order: Order) -> int | None:
     """Return the number of the first row that should stand before the row above it, or None."""
     if len(frame) < 2:
         return None
-    return keys.encode(blocks.key_columns(frame, order), order).first_descent()
+    columns = (frame.keys(),) if isinstance(frame, Raw) else blocks.key_columns(frame, order)
+    return keys.encode(columns, order).first_descent()
 
 
 def compare_neighbours(frame: pd.DataFrame, order: Order) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:

@@ -2,17 +2,14 @@
 
     form       in memory                          run file
     tables     pandas frames of Arrow columns     Arrow IPC of small record batches, all of one length
-    records    NumPy arrays of whole records      the records, one after the other
+    raw        records or lines in one buffer     the same bytes in order (see `raw_runs`)
 
 Any slice of a run can be read without what stands before it, and keys alone can be. Rows are read, not mapped: mapped
-pages count as memory of the process, and large page-cache folios map far more than is touched. Records need no columns:
-they are read into the place where they are sorted, and move as whole rows.
+pages count as memory of the process, and large page-cache folios map far more than is touched.
 """
 
 from __future__ import annotations
 
-import os
-import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,12 +19,9 @@ import numpy as np
 import pyarrow as pa
 
 from distsort import blocks
-from distsort.backends import get_backend
 from distsort.blocks import Block
 from distsort.cuts import IntArray, regular_positions
 from distsort.files.parts import Tally
-from distsort.io.checksum import table_checksum
-from distsort.io.records import RecordReader
 from distsort.io.sink import keys_with_nan
 from distsort.io.source import Source, to_frame, to_table
 from distsort.local import Run, Sample, Spec, make_run
@@ -80,14 +74,11 @@ class Form(Protocol):
     def read(self, pieces: Sequence[Any], unit: int, go_on: Callable[[], None]) -> Iterator[tuple[Block, Tally]]:
         """Yield the rows of neighbouring pieces, as many at once as one unit of so many bytes may hold."""
 
-    def sort(self, rows: Block, spec: Spec) -> Block:
-        """Sort rows that were read; they are gone after that."""
+    def make_run(self, path: Path, rows: Block, spec: Spec) -> DiskRun:
+        """Sort rows that were read and write them as a run."""
 
-    def spill(self, path: Path, rows: Block, spec: Spec) -> DiskRun:
-        """Write sorted rows as a run."""
-
-    def merge(self, slices: Sequence[Slice], spec: Spec) -> Block:
-        """Read rows ``[start, stop)`` of each run and merge them, the earlier run first on ties."""
+    def merge(self, slices: Sequence[Slice], spec: Spec) -> Iterator[Block]:
+        """Read rows ``[start, stop)`` of each run and merge them, the earlier run first on ties; block after block."""
 
 
 @dataclass(frozen=True)
@@ -109,18 +100,15 @@ class Tables:
                 yield _emptied(held), tally
                 held, size, tally = [], 0, Tally()
             seen = table.select(self.names)
-            tally += Tally(seen.num_rows, seen.nbytes, table_checksum(seen))
+            tally += Tally.of(seen)
             held.append(table)
             size += table.nbytes
             del table, seen
         yield _emptied(held), tally
 
-    def sort(self, rows: Block, spec: Spec) -> Block:
+    def make_run(self, path: Path, rows: Block, spec: Spec) -> DiskRun:
         """See `Form`."""
-        return make_run(rows, spec).rows
-
-    def spill(self, path: Path, rows: Block, spec: Spec) -> DiskRun:
-        """See `Form`."""
+        rows = make_run(rows, spec).rows
         ordered = to_table(rows, self.source.schema)
         sample = _sample(rows, spec, ordered.nbytes)
         batch = max(64, min(1 << 16, int(BATCH_BYTES / self.row)))
@@ -132,9 +120,9 @@ class Tables:
                 writer.write_batch(whole.to_batches()[0])
         return TableRun(path, sample.length, batch, sample, frozenset(keys_with_nan(ordered, spec.order)))
 
-    def merge(self, slices: Sequence[Slice], spec: Spec) -> Block:
+    def merge(self, slices: Sequence[Slice], spec: Spec) -> Iterator[Block]:
         """See `Form`."""
-        return merge_runs([Run(to_frame(run.read(start, stop))) for run, start, stop in slices], spec)
+        yield merge_runs([Run(to_frame(run.read(start, stop))) for run, start, stop in slices], spec)
 
 
 @dataclass(frozen=True)
@@ -172,104 +160,6 @@ class TableRun:
                 options.included_fields = sorted({schema.get_field_index(name) for name in columns})
             with pa.ipc.open_file(file, options=options) as reader:
                 return pa.Table.from_batches([reader.get_batch(number) for number in numbers], reader.schema)
-
-
-class Records:
-    """Rows as whole records of a fixed width: NumPy arrays whose one field is the key.
-
-    Each thread has two arrays for all its units, one to read into and one to put in order: memory that is new has to
-    be cleared by the system first, which takes longer than the copy.
-    """
-
-    def __init__(self, reader: RecordReader) -> None:
-        self.reader = reader
-        self._arrays = threading.local()
-
-    def read(self, pieces: Sequence[Any], unit: int, go_on: Callable[[], None]) -> Iterator[tuple[Block, Tally]]:
-        """See `Form`; all pieces are read into one array."""
-        length = self.reader.layout.length
-        rows = self._room("read", sum(piece.stop - piece.start for piece in pieces) // length)
-        done, tally = 0, Tally()
-        for piece in pieces:
-            go_on()
-            part = rows[done : done + (piece.stop - piece.start) // length]
-            self.reader.read_into(piece, part)
-            done += len(part)
-            tally += Tally(len(part), len(part) * length, table_checksum(self.reader.table(part)))
-        yield rows, tally
-
-    def sort(self, rows: Block, spec: Spec) -> Block:
-        """See `Form`."""
-        columns = blocks.key_columns(rows, spec.order)
-        if spec.presorted:
-            return make_run(rows, spec).rows
-        return self._taken(rows, get_backend(spec.backend, rows).argsort(columns, spec.order))
-
-    def spill(self, path: Path, rows: Block, spec: Spec) -> DiskRun:
-        """See `Form`."""
-        with path.open("wb") as file:
-            file.write(rows.view(np.uint8).data)
-        return RecordRun(path, len(rows), _sample(rows, spec, rows.nbytes), self.reader)
-
-    def merge(self, slices: Sequence[Slice], spec: Spec) -> Block:
-        """See `Form`; all slices are read into one array."""
-        bounds = np.cumsum([0, *(stop - start for _, start, stop in slices)])
-        rows = self._room("read", int(bounds[-1]))
-        for (run, start, _), first, last in zip(slices, bounds, bounds[1:], strict=False):
-            run.read_into(start, rows[first:last])
-        backend = get_backend(spec.backend, rows)
-        return self._taken(rows, backend.merge_order(blocks.key_columns(rows, spec.order), bounds, spec.order))
-
-    def _taken(self, rows: Block, order: blocks.Index) -> Block:
-        out = self._room("order", len(rows))
-        whole = f"V{rows.itemsize}"
-        # Positions are right by construction: "clip" is what lets take write without a buffer of its own.
-        np.take(rows.view(whole), order, out=out.view(whole), mode="clip")
-        return out
-
-    def _room(self, use: str, count: int) -> Block:
-        """Return this thread's array for one use, which ends where the next for the same use begins."""
-        held = getattr(self._arrays, use, None)
-        if held is None or len(held) < count:
-            setattr(self._arrays, use, None)
-            held = self.reader.empty(count)
-            setattr(self._arrays, use, held)
-        return held[:count]
-
-
-@dataclass(frozen=True)
-class RecordRun:
-    """A run as records, one after the other; see `DiskRun`."""
-
-    path: Path
-    length: int
-    sample: Sample
-    reader: RecordReader
-    nan: frozenset[str] = frozenset()
-
-    def read_into(self, start: int, rows: Block) -> None:
-        """Read rows from `start` on into an array."""
-        with self.path.open("rb", buffering=0) as file:
-            file.seek(start * rows.itemsize)
-            self.reader.fill(file, rows, str(self.path))
-
-    def forget(self, start: int) -> None:
-        """See `DiskRun`."""
-        os.truncate(self.path, start * self.reader.layout.length)
-
-    def keys_at(self, positions: IntArray, spec: Spec) -> tuple[Any, ...]:
-        """See `DiskRun`."""
-        layout = self.reader.layout
-        with self.path.open("rb", buffering=0) as file:
-            handle, size = file.fileno(), layout.key_length
-            places = (positions * layout.length + layout.key_offset).tolist()
-            keys = b"".join([os.pread(handle, size, place) for place in places])
-        return (np.frombuffer(keys, f"S{size}"),)
-
-
-def form_of(source: Source, names: list[str], row: float) -> Form:
-    """Return the form in which the rows of a source are sorted."""
-    return Records(source.reader) if isinstance(source.reader, RecordReader) else Tables(source, names, row)
 
 
 def _sample(rows: Block, spec: Spec, nbytes: int) -> Sample:

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterable, Sequence
 
 from distsort.errors import InputError, OptionError
-from distsort.io import arrow, csv, parquet, records
+from distsort.io import arrow, csv, lines, parquet, records
 from distsort.io.filters import Filters
 from distsort.io.source import Source
 from distsort.io.storage import Store, expand
@@ -20,7 +20,7 @@ FORMATS: dict[str, str | None] = {
     "arrow": None,
     "npy": arrow.VALUE,
     "records": records.KEY,
-    "text": records.LINE,
+    "text": lines.LINE,
 }
 _ENDINGS = {
     ".parquet": "parquet",
@@ -73,7 +73,7 @@ def open_source(
     if kind == "records":
         return records.scan_records(files, layout, part_size=part_size)
     if kind == "text":
-        return records.scan_lines(files, part_size=part_size)
+        return lines.scan_lines(files, part_size=part_size)
     if kind == "npy":
         return arrow.scan_npy(files, part_size=part_size)
     keys = list(keys or ())

@@ -7,13 +7,18 @@ altered or moved to another row or column. Sums of pieces add up to the sum of t
 
 The mixing steps are the multiply and xor-shift of splitmix64 (Steele, Lea and Flood, "Fast splittable pseudorandom
 number generators", 2014), two rounds of it. Values of a fixed width of more than eight bytes are first summed, each of
-their words times an odd number of its own (multilinear hashing: Lemire and Kaser, "Strongly universal string hashing is
-fast", 2014). It finds mistakes, not forgeries.
+their 32-bit words times a 64-bit number of its own (multilinear hashing: Lemire and Kaser, "Strongly universal string
+hashing is fast", 2014). It finds mistakes, not forgeries.
+
+How many rows are hashed at a time weighs two costs. Threads take turns at the interpreter between two calls of NumPy, and
+a turn costs some ten microseconds: a call should have more work than that. But in a worker of Dask, which sets
+MALLOC_TRIM_THRESHOLD_, arrays of 128 KiB or more are memory fresh from the kernel each time, which costs more still.
 """
 
 from __future__ import annotations
 
 import functools
+import os
 from typing import Any
 
 import numpy as np
@@ -27,10 +32,10 @@ _ODD = np.uint64(0x9E3779B97F4A7C15)
 _MIX = np.uint64(0xBF58476D1CE4E5B9)
 _SHIFT = np.uint64(32)
 _NULL = np.uint64(0x94D049BB133111EB)
-# Rows hashed at a time: temporaries of 64 KiB stay in the cache, and come from the heap and not from the kernel.
-_BLOCK = 1 << 13
-# ... and of values of a fixed width, whose words are laid side by side.
-_ROWS = 1 << 10
+# Rows hashed at a time, and bytes of long values that are laid out as words: where memory is kept, ...
+_KEPT = (1 << 15, 1 << 20)
+# ... and where it comes fresh from the kernel unless it is little.
+_FRESH = (1 << 13, 1 << 16)
 # Bytes from which a string is long.
 _LONG = 512
 
@@ -58,8 +63,26 @@ def table_checksum(table: pa.Table) -> int:
     False
     """
     total = 0
-    for batch in table.to_batches(max_chunksize=_BLOCK):
+    for batch in table.to_batches(max_chunksize=_at_a_time()[0]):
         total += int(row_hashes(batch).sum(dtype=np.uint64))
+    return total % 2**64
+
+
+def strings_checksum(data: npt.NDArray[np.uint8], starts: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64]) -> int:
+    """Return the checksum of a table of one column of strings, which lie in order in a buffer.
+
+    Parameters
+    ----------
+    data
+        Bytes of all strings, and perhaps others between them.
+    starts, lengths
+        Where each string begins, ascending, and how many bytes it has, shape (n,).
+    """
+    total, step = 0, _at_a_time()[0]
+    for first in range(0, len(starts), step):
+        rows = _hash_strings(data, starts[first : first + step], lengths[first : first + step])
+        rows += _MIX
+        total += int(_mix(rows).sum(dtype=np.uint64))
     return total % 2**64
 
 
@@ -70,6 +93,11 @@ def row_hashes(batch: pa.RecordBatch) -> Words:
         rows += _hash(column)
         _mix(rows)
     return rows
+
+
+@functools.cache
+def _at_a_time() -> tuple[int, int]:
+    return _FRESH if "MALLOC_TRIM_THRESHOLD_" in os.environ else _KEPT
 
 
 def _mix(words: Words) -> Words:
@@ -152,47 +180,52 @@ def _hash_fixed(array: pa.Array) -> Words:
         padded = np.zeros((len(array), 8), np.uint8)
         padded[:, :width] = data.reshape(len(array), width)
         return _mix(padded.view(np.uint64)[:, 0])
+    if width % 4 or data.ctypes.data % 4:
+        padded = np.zeros((len(array), -(-width // 4) * 4), np.uint8)
+        padded[:, :width] = data.reshape(len(array), width)
+        data = padded.reshape(-1)
     hashed = np.empty(len(array), np.uint64)
-    factors = _factors(-(-width // 8))
-    # The words of each value, the last of them the last eight bytes; a copy makes them aligned.
-    words = np.empty((_ROWS, len(factors)), np.uint64)
-    high = np.empty_like(words)
-    for start in range(0, len(array), _ROWS):
-        part = hashed[start : start + _ROWS]
-        if len(part) < len(words):
-            words, high = words[: len(part)], high[: len(part)]
-        words[:, :-1] = np.ndarray((len(part), len(factors) - 1), np.uint64, data.data, start * width, (width, 8))
-        words[:, -1] = np.ndarray((len(part),), np.uint64, data.data, start * width + width - 8, (width,))
-        # A product does not carry the high bits of a word down.
-        np.right_shift(words, _SHIFT, out=high)
-        np.bitwise_xor(words, high, out=words)
-        np.matmul(words, factors, out=part)
+    factors = _factors(-(-width // 4))
+    values = data.view(np.uint32).reshape(len(array), len(factors))
+    # Small words, long products: no bit of a value is shifted out where it would not count.
+    step = max(1, _at_a_time()[1] // (8 * len(factors)))
+    words = np.empty((min(step, len(values)), len(factors)), np.uint64)
+    for start in range(0, len(values), step):
+        part = values[start : start + step]
+        words = words[: len(part)]
+        words[:] = part
+        np.matmul(words, factors, out=hashed[start : start + step])
     hashed += _MIX
     return _mix(hashed)
 
 
 @functools.cache
 def _factors(count: int) -> Words:
-    """Return an odd random number for each word of a value."""
-    return _mix(np.arange(1, count + 1, dtype=np.uint64)) | np.uint64(1)
+    """Return a random number for each word of a value."""
+    return _mix(np.arange(1, count + 1, dtype=np.uint64))
 
 
 def _hash_bytes(array: pa.Array, offsets: npt.NDArray[np.int64]) -> Words:
+    buffer = array.buffers()[2]
+    data = np.empty(0, np.uint8) if buffer is None else np.frombuffer(buffer, np.uint8)
+    return _hash_strings(data, offsets[:-1], np.diff(offsets))
+
+
+def _hash_strings(data: npt.NDArray[np.uint8], starts: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64]) -> Words:
     """Hash byte strings: one 8-byte word after the other, and the length.
 
     Word w of all strings that have one is taken at a time. Strings of many words would make that many rounds for few
     strings: their words are laid end to end instead.
     """
-    lengths = np.diff(offsets)
     hashed: Words = lengths.astype(np.uint64) * _ODD
-    buffer = array.buffers()[2]
-    if buffer is None or offsets[-1] == offsets[0]:
+    if not lengths.any():
         return _mix(hashed)
     # Eight spare bytes, so that the word of the last bytes may be read whole.
-    text = np.zeros(int(offsets[-1] - offsets[0]) + 8, np.uint8)
-    text[:-8] = np.frombuffer(buffer, np.uint8)[offsets[0] : offsets[-1]]
+    first, last = int(starts[0]), int(starts[-1] + lengths[-1])
+    text = np.zeros(last - first + 8, np.uint8)
+    text[:-8] = data[first:last]
     windows = np.ndarray((len(text) - 7,), np.dtype("<u8"), text.data, strides=(1,))
-    starts = offsets[:-1] - offsets[0]
+    starts = starts - first
     if (lengths > _LONG).any():
         long = np.flatnonzero(lengths > _LONG)
         hashed[long] += _hash_long(windows, starts[long], lengths[long])

@@ -1,15 +1,14 @@
-"""Bytes without a schema: records of a fixed width, and lines of text as GNU sort reads them.
+"""Records of a fixed width.
 
 A record is `length` bytes, its key the `key_length` bytes at `key_offset`; the sort benchmark's records have 100 bytes
-and their key in the first 10. A line ends at a line feed, which is not part of it; keys and lines are compared byte by
-byte (GNU sort's order under LC_ALL=C). Parts are written as they were read: cat of all parts is the sorted file.
+and their key in the first 10. Keys are compared byte by byte. Parts are written as they were read: cat of all parts is
+the sorted file.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import IO, Any
 
 import numpy as np
@@ -18,16 +17,13 @@ import pyarrow as pa
 
 from distsort import config
 from distsort.errors import InputError, OptionError
+from distsort.io.checksum import table_checksum
+from distsort.io.raw import Bytes, Index, Raw, RawReader, Span, source_of
 from distsort.io.source import Source
 from distsort.io.storage import Store
-from distsort.order import Order
 
-RecordArray = npt.NDArray[np.void]
-
-KEY, RECORD, LINE = "key", "record", "line"
+KEY, RECORD = "key", "record"
 _WINDOW = 1 << 16
-# A line in memory has an offset beside its bytes; texts are read twice over while their line ends are taken out.
-_LINE_GROWTH = 2.0
 
 
 @dataclass(frozen=True)
@@ -49,62 +45,54 @@ class Layout:
 
 
 @dataclass(frozen=True)
-class Span:
-    """Some bytes of a file: whole records or lines."""
+class Records(Raw):
+    """Records; see `Raw`."""
 
-    store: Store
-    path: str
-    start: int
-    stop: int
-
-
-@dataclass(frozen=True)
-class RecordReader:
-    """Reads records to their keys and themselves."""
-
+    data: Bytes
     layout: Layout
 
-    def __call__(self, span: Span) -> pa.Table:
-        """Return the records of a span, and their keys in a column of their own."""
-        rows = self.empty((span.stop - span.start) // self.layout.length)
-        self.read_into(span, rows)
-        return pa.Table.from_arrays([*key_table(rows[KEY]).columns, *self.table(rows).columns], schema=self.schema)
+    def __len__(self) -> int:
+        return len(self.data) // self.layout.length
 
     @property
-    def schema(self) -> pa.Schema:
-        """Key and record."""
-        return pa.schema([(KEY, pa.binary(self.layout.key_length)), (RECORD, pa.binary(self.layout.length))])
+    def nbytes(self) -> int:
+        """See `Raw`."""
+        return int(self.data.nbytes)
 
-    def empty(self, count: int) -> RecordArray:
-        """Return an array for so many records, of any content; its one field is the key."""
+    def edges(self) -> Index:
+        """See `Raw`."""
+        return np.arange(0, len(self.data) + 1, self.layout.length)
+
+    def keys(self) -> npt.NDArray[np.bytes_]:
+        """See `Raw`."""
         place, size = self.layout.key_offset, self.layout.key_length
         field: Any = {"names": [KEY], "formats": [f"S{size}"], "offsets": [place], "itemsize": self.layout.length}
-        return np.empty(count, np.dtype(field))
+        keys: npt.NDArray[np.bytes_] = self.data.view(np.dtype(field))[KEY]
+        return keys
 
-    def read_into(self, span: Span, rows: RecordArray) -> None:
-        """Read the records of a span into an array."""
-        where = span.store.url(span.path)
-        try:
-            with span.store.open(span.path) as file:
-                file.seek(span.start)
-                self.fill(file, rows, where)
-        except OSError as error:
-            raise InputError(f"{where}: cannot be read ({error})") from error
+    def key_table(self) -> pa.Table:
+        """See `Raw`."""
+        return key_table(self.keys())
 
-    @staticmethod
-    def fill(file: IO[bytes], rows: RecordArray, where: str) -> None:
-        """Fill an array from where a file stands."""
-        left = rows.view(np.uint8).data
-        while left:
-            count = file.readinto(left)  # type: ignore[attr-defined]
-            if not count:
-                raise InputError(f"{where}: became shorter while it was read")
-            left = left[count:]
-
-    @staticmethod
-    def table(rows: RecordArray) -> pa.Table:
+    def table(self) -> pa.Table:
         """Return whole records as a table of one column, which shares their memory."""
-        return pa.table({RECORD: _fixed(rows.view(np.uint8), rows.itemsize)})
+        return pa.table({RECORD: _fixed(self.data, self.layout.length)})
+
+    def checksum(self) -> int:
+        """See `Raw`."""
+        return table_checksum(self.table())
+
+    def take(self, index: Index) -> Records:
+        """See `Raw`."""
+        return Records(self.data.view(f"V{self.layout.length}").take(index).view(np.uint8), self.layout)
+
+    def join(self, other: Records) -> Records:
+        """See `Raw`."""
+        return Records(np.concatenate([self.data, other.data]), self.layout)
+
+    def steps(self, order: Index, size: int) -> list[int]:
+        """See `Raw`."""
+        return [*range(0, len(order), max(1, size // self.layout.length)), len(order)]
 
 
 def key_table(keys: npt.NDArray[np.bytes_]) -> pa.Table:
@@ -113,29 +101,35 @@ def key_table(keys: npt.NDArray[np.bytes_]) -> pa.Table:
 
 
 @dataclass(frozen=True)
-class LineReader:
-    """Reads lines."""
+class RecordReader(RawReader):
+    """Reads records to their keys and themselves."""
+
+    layout: Layout
 
     def __call__(self, span: Span) -> pa.Table:
-        """Return the lines of a span, without their line feeds."""
-        data = np.frombuffer(_read(span), np.uint8)
-        feeds = data == ord("\n")
-        ends = np.flatnonzero(feeds)
-        if len(data) and (not len(ends) or ends[-1] != len(data) - 1):
-            # The last line of a file may lack its line feed.
-            ends = np.append(ends, len(data))
-        offsets = np.zeros(len(ends) + 1, np.int64)
-        offsets[1:] = ends - np.arange(len(ends))
-        text = data[~feeds]
-        array = pa.LargeBinaryArray.from_buffers(
-            pa.large_binary(), len(ends), [None, pa.py_buffer(offsets), pa.py_buffer(text)]
-        )
-        return pa.Table.from_arrays([array], schema=self.schema)
+        """Return the records of a span, and their keys in a column of their own."""
+        data = np.empty(span.stop - span.start, np.uint8)
+        self.read_into(span, data)
+        rows = Records(data, self.layout)
+        return pa.Table.from_arrays([*rows.key_table().columns, *rows.table().columns], schema=self.schema)
 
     @property
     def schema(self) -> pa.Schema:
-        """The line."""
-        return pa.schema([(LINE, pa.large_binary())])
+        """Key and record."""
+        return pa.schema([(KEY, pa.binary(self.layout.key_length)), (RECORD, pa.binary(self.layout.length))])
+
+    @property
+    def width(self) -> int:
+        """See `RawReader`."""
+        return self.layout.length
+
+    def ends(self, data: Bytes) -> Index:
+        """See `RawReader`."""
+        return np.arange(self.width, len(data) + 1, self.width)
+
+    def rows(self, data: Bytes, edges: Index) -> Records:
+        """See `RawReader`."""
+        return Records(data, self.layout)
 
 
 def scan_records(
@@ -165,74 +159,7 @@ def scan_records(
     written = pa.schema([reader.schema.field(RECORD)])
     wide = 1 + layout.key_length / layout.length
     sizes = tuple(int((span.stop - span.start) * wide) for span in spans)
-    return _source("records", files, spans, reader, written, sizes, stored, stored // layout.length, RawSink(".rec"))
-
-
-def scan_lines(files: Sequence[tuple[Store, str, str]], *, part_size: int | None = None) -> Source:
-    """Cut files of text into pieces of whole lines."""
-    target = config.get_bytes("files.part-size") if part_size is None else part_size
-    step = max(1, int(target / _LINE_GROWTH))
-    spans, stored = [], 0
-    for store, path, _ in files:
-        size = store.size(path)
-        edges = [0]
-        with store.open(path) as file:
-            while edges[-1] < size:
-                edges.append(_line_end(file, min(edges[-1] + step, size), size))
-        spans += [Span(store, path, a, b) for a, b in pairwise(edges)]
-        stored += size
-    reader = LineReader()
-    sizes = tuple(int((span.stop - span.start) * _LINE_GROWTH) for span in spans)
-    return _source("text", files, spans, reader, reader.schema, sizes, stored, None, RawSink(".txt"))
-
-
-@dataclass(frozen=True)
-class RawSink:
-    """Parts as the bytes of records, or of lines with a line feed after each."""
-
-    suffix: str
-
-    def open(self, file: IO[bytes], schema: pa.Schema, rows: int | None, sorted_by: Order | None) -> Any:
-        """Begin a file."""
-        return _Writer(file)
-
-    def count(self, file: IO[bytes], size: int, schema: pa.Schema) -> int | None:
-        """Return the number of records in `size` bytes."""
-        kind = schema.field(0).type
-        return size // kind.byte_width if pa.types.is_fixed_size_binary(kind) else None
-
-
-@dataclass(frozen=True)
-class _Writer:
-    file: IO[bytes]
-
-    def write(self, table: pa.Table) -> None:
-        for chunk in table.column(0).chunks:
-            if not len(chunk):
-                continue
-            if pa.types.is_fixed_size_binary(chunk.type):
-                width = chunk.type.byte_width
-                data = np.frombuffer(chunk.buffers()[1], np.uint8)
-                self.file.write(data[chunk.offset * width : (chunk.offset + len(chunk)) * width].data)
-            else:
-                self.file.write(join_lines(chunk).data)
-
-    def close(self) -> None:
-        pass
-
-
-def join_lines(lines: pa.LargeBinaryArray) -> npt.NDArray[np.uint8]:
-    """Return the bytes of lines, a line feed after each."""
-    offsets = np.frombuffer(lines.buffers()[1], np.int64)[lines.offset : lines.offset + len(lines) + 1]
-    buffer = lines.buffers()[2]
-    text = np.frombuffer(buffer, np.uint8)[offsets[0] : offsets[-1]] if buffer is not None else np.empty(0, np.uint8)
-    feeds = offsets[1:] - offsets[0] + np.arange(len(lines))
-    joined = np.empty(len(text) + len(lines), np.uint8)
-    inside = np.ones(len(joined), np.bool_)
-    inside[feeds] = False
-    joined[inside] = text
-    joined[feeds] = ord("\n")
-    return joined
+    return source_of("records", files, spans, reader, written, sizes, stored, stored // layout.length, ".rec")
 
 
 def generate(file: IO[bytes], rows: int, first: int = 0, seed: int = 0, distinct: int | None = None) -> None:
@@ -265,50 +192,6 @@ def generate(file: IO[bytes], rows: int, first: int = 0, seed: int = 0, distinct
         block[:, 12:44] = numbers.view(np.uint8).reshape(count, 32)
         block[:, 98:] = (13, 10)
         file.write(block.tobytes())
-
-
-def _source(
-    name: str,
-    files: Sequence[tuple[Store, str, str]],
-    spans: list[Span],
-    reader: Any,
-    written: pa.Schema,
-    sizes: tuple[int, ...],
-    stored: int,
-    rows: int | None,
-    sink: RawSink,
-) -> Source:
-    if not spans:
-        store, path, _ = files[0]
-        spans, sizes = [Span(store, path, 0, 0)], (0,)
-    pieces = tuple(spans)
-    nbytes = sum(sizes)
-    return Source(name, pieces, reader, reader.schema, written, {}, rows, nbytes, stored, len(files), (), sizes, sink)
-
-
-def _line_end(file: IO[bytes], place: int, size: int) -> int:
-    """Return where the line that holds the byte before `place` ends."""
-    place = max(place - 1, 0)
-    while place < size:
-        file.seek(place)
-        window = file.read(_WINDOW)
-        found = window.find(b"\n")
-        if found >= 0:
-            return place + found + 1
-        place += len(window)
-    return size
-
-
-def _read(span: Span) -> bytes:
-    try:
-        with span.store.open(span.path) as file:
-            file.seek(span.start)
-            data = file.read(span.stop - span.start)
-    except OSError as error:
-        raise InputError(f"{span.store.url(span.path)}: cannot be read ({error})") from error
-    if len(data) != span.stop - span.start:
-        raise InputError(f"{span.store.url(span.path)}: became shorter while it was read")
-    return data
 
 
 def _fixed(data: Any, width: int) -> pa.Array:

@@ -53,7 +53,7 @@ def encode(columns: Sequence[Any], order: Order) -> Codes:
     ----------
     columns
         One per key of `order`, all of length n: NumPy arrays of one dimension, pandas Series, Index or extension
-        arrays, pyarrow Arrays or ChunkedArrays.
+        arrays, pyarrow Arrays or ChunkedArrays, or `keys.text.Text`.
     order
         Directions and places of nulls.
 
@@ -93,6 +93,8 @@ def _fields(column: Any, key: Key, lone: bool) -> Sequence[Field | Chain]:
         return arrow_fields(column, key, lone)
     if isinstance(column, np.ndarray):
         return _array_fields(column, key, lone, pandas=False)
+    if isinstance(column, keys_text.Text):
+        return column.fields(key.descending)
     if isinstance(column, (pd.Series, pd.Index)):
         if isinstance(column.dtype, np.dtype):
             return _array_fields(column.to_numpy(copy=False), key, lone, pandas=True)

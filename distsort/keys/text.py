@@ -70,6 +70,8 @@ class Text:
 
     def word(self, w: int, rows: IntArray | None) -> npt.NDArray[np.uint64]:
         """Return bytes ``[8w, 8w + 8)`` of some strings, or of all, as integers; zeros after the end."""
+        if rows is None and isinstance(self._lengths, int) and self._lengths:
+            return self._at_equal_distances(WORD_BYTES * w, self._lengths)
         count = len(self) if rows is None else len(rows)
         out = np.empty(count, np.uint64)
         for i in range(0, count, BLOCK):
@@ -79,8 +81,6 @@ class Text:
 
     def _word(self, w: int, part: Any) -> npt.NDArray[np.uint64]:
         begin = WORD_BYTES * w
-        if isinstance(part, slice) and isinstance(self._lengths, int) and self._lengths:
-            return self._at_equal_distances(part, begin, self._lengths)
         where = self._starts[part] + begin
         late = np.maximum(where - self._last, 0)
         found: npt.NDArray[np.uint64] = self._windows[where - late].view(">u8").astype(np.uint64)
@@ -94,21 +94,21 @@ class Text:
             found &= _KEEP[np.clip(lengths - begin, 0, WORD_BYTES)]
         return found
 
-    def _at_equal_distances(self, part: slice, begin: int, size: int) -> npt.NDArray[np.uint64]:
+    def _at_equal_distances(self, begin: int, size: int) -> npt.NDArray[np.uint64]:
         """Read the bytes from `begin` on of strings of one size, as every so many-th word of the buffer."""
-        first, stop, _ = part.indices(len(self))
-        origin = int(self._starts[0]) + begin
-        step = int(self._starts[1] - self._starts[0]) if len(self) > 1 else size
+        count = len(self)
+        found = np.empty(count, np.uint64)
+        if not count:
+            return found
+        place = int(self._starts[0]) + begin
+        step = int(self._starts[1] - self._starts[0]) if count > 1 else size
         # Of the last strings eight bytes may reach beyond the buffer.
-        inside = min(stop, max(first, (self._last - origin) // step + 1))
-        found = np.empty(stop - first, np.uint64)
-        if inside > first:
-            found[: inside - first] = np.ndarray(
-                (inside - first,), ">u8", self._data.data, origin + first * step, (step,)
-            )
-        for row in range(inside, stop):
-            rest = self._data[origin + row * step : origin + row * step + WORD_BYTES].tobytes()
-            found[row - first] = int.from_bytes(rest.ljust(WORD_BYTES, b"\0"), "big")
+        inside = min(count, max(0, (self._last - place) // step + 1))
+        if inside:
+            found[:inside] = np.ndarray((inside,), ">u8", self._data.data, place, (step,))
+        for row in range(inside, count):
+            rest = self._data[place + row * step : place + row * step + WORD_BYTES].tobytes()
+            found[row] = int.from_bytes(rest.ljust(WORD_BYTES, b"\0"), "big")
         if size < begin + WORD_BYTES:
             found &= _KEEP[size - begin]
         return found

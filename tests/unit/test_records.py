@@ -13,7 +13,9 @@ from hypothesis import strategies as st
 from distsort.errors import InputError, OptionError
 from distsort.files import check_files, sort_files
 from distsort.files.check import combine_checks
-from distsort.io.records import Layout, LineReader, Span, generate, join_lines, scan_lines, scan_records
+from distsort.io.lines import LineReader, scan_lines
+from distsort.io.raw import Span, join_lines
+from distsort.io.records import Layout, generate, scan_records
 from distsort.io.storage import expand, resolve
 
 
