@@ -156,15 +156,29 @@ def concat(blocks: Sequence[Block], labels: bool = True) -> Block:
     if kind == "columns" and all(isinstance(b, Columns) for b in blocks):
         return columns.concat(blocks)
     blocks = [put_together(b) for b in blocks]
-    from dask.dataframe.dispatch import concat as concat_frames
-
     filled = [b for b in blocks if len(b)] or blocks[:1]
     if len(filled) == 1:
         return filled[0]
+    if all(_is_plain_column(b, filled[0]) for b in filled):
+        return pd.concat(filled, ignore_index=not labels)
+    # Dask knows what to do about categories, at the price of an import that takes longer than many a sort.
+    from dask.dataframe.dispatch import concat as concat_frames
+
     whole = concat_frames(_agreed(filled) if kind == "pandas" else filled, ignore_index=not labels)
     if kind == "pandas":
         whole.attrs.update(first.attrs)
     return whole
+
+
+def _is_plain_column(block: Block, first: Block) -> bool:
+    """Whether a block is a series without attributes, labels or categories, of the dtype of the first."""
+    return (
+        type(block) is pd.Series
+        and type(block.index) is pd.RangeIndex
+        and not isinstance(block.dtype, pd.CategoricalDtype)
+        and block.dtype == first.dtype
+        and not first.attrs
+    )
 
 
 def _join_arrays(arrays: Sequence[Any]) -> Any:

@@ -19,13 +19,13 @@ import numpy as np
 import pyarrow as pa
 
 from distsort import blocks
+from distsort.backends import get_backend
 from distsort.blocks import Block
 from distsort.cuts import IntArray, regular_positions
 from distsort.files.parts import Tally
 from distsort.io.sink import keys_with_nan
 from distsort.io.source import Source, to_frame, to_table
 from distsort.local import Run, Sample, Spec, make_run
-from distsort.merge import merge_runs
 
 # Samples of each run, taken while it is in memory: one in a few hundred rows.
 SAMPLES = 4096
@@ -122,7 +122,11 @@ class Tables:
 
     def merge(self, slices: Sequence[Slice], spec: Spec) -> Iterator[Block]:
         """See `Form`."""
-        yield merge_runs([Run(to_frame(run.read(start, stop))) for run, start, stop in slices], spec)
+        rows = to_frame(pa.concat_tables([run.read(start, stop) for run, start, stop in slices]).combine_chunks())
+        bounds = np.cumsum([0, *(stop - start for _, start, stop in slices)])
+        columns = blocks.key_columns(rows, spec.order)
+        order = get_backend(spec.backend, rows).merge_order(columns, bounds, spec.order)
+        yield blocks.take(rows, order, labels=False)
 
 
 @dataclass(frozen=True)
