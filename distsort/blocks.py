@@ -171,10 +171,10 @@ def concat(blocks: Sequence[Block], labels: bool = True) -> Block:
 
 
 def _is_plain_column(block: Block, first: Block) -> bool:
-    """Whether a block is a series without attributes, labels or categories, of the dtype of the first."""
+    """Whether a block is a series without attributes or categories, of the dtype of the first."""
     return (
         type(block) is pd.Series
-        and type(block.index) is pd.RangeIndex
+        and type(block.index) in (pd.RangeIndex, pd.Index)
         and not isinstance(block.dtype, pd.CategoricalDtype)
         and block.dtype == first.dtype
         and not first.attrs
