@@ -6,8 +6,8 @@ Nothing but the buffer and the order is as large as a unit of work: sorted rows 
 checked, hashed and written while it is in the cache. Each thread keeps its buffer: memory that is new has to be cleared
 by the system first, which takes longer than the copy.
 
-A run file holds the rows one after the other. Where rows begin is a multiplication for records; for lines it stands in a
-second file beside the first.
+A run file holds the rows one after the other. Where rows begin is a multiplication for records; for lines it stands in
+a second file beside the first.
 """
 
 from __future__ import annotations

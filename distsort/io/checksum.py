@@ -10,8 +10,8 @@ number generators", 2014), two rounds of it. Values of a fixed width of more tha
 their 32-bit words times a 64-bit number of its own (multilinear hashing: Lemire and Kaser, "Strongly universal string
 hashing is fast", 2014). It finds mistakes, not forgeries.
 
-How many rows are hashed at a time weighs two costs. Threads take turns at the interpreter between two calls of NumPy, and
-a turn costs some ten microseconds: a call should have more work than that. But in a worker of Dask, which sets
+How many rows are hashed at a time weighs two costs. Threads take turns at the interpreter between two calls of NumPy,
+and a turn costs some ten microseconds: a call should have more work than that. But in a worker of Dask, which sets
 MALLOC_TRIM_THRESHOLD_, arrays of 128 KiB or more are memory fresh from the kernel each time, which costs more still.
 """
 

@@ -31,7 +31,8 @@ class ParquetSink:
     def open(self, file: IO[bytes], schema: pa.Schema, rows: int | None, sorted_by: Order | None) -> Any:
         """Begin a file; its row groups say by which columns they are sorted."""
         claims = [] if sorted_by is None else sorting_columns(schema, sorted_by)
-        return _Writer(file, schema, {"compression": config.get("files.compression"), "sorting_columns": claims or None})
+        options = {"compression": config.get("files.compression"), "sorting_columns": claims or None}
+        return _Writer(file, schema, options)
 
     def count(self, file: IO[bytes], size: int, schema: pa.Schema) -> int:
         """Return the row count of the footer."""

@@ -25,7 +25,7 @@ from distsort.io.storage import Store
 from distsort.order import Order
 
 Bytes = npt.NDArray[np.uint8]
-Index = npt.NDArray[np.integer[Any]]
+Index = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from distsort.io import checksum
-from distsort.io.checksum import row_hashes, table_checksum
+from distsort.io.checksum import row_hashes, strings_checksum, table_checksum
 
 COLUMNS = {
     "int": pa.array([3, None, 1], pa.int64()),
@@ -98,3 +98,31 @@ def test_lists_hash_by_value(values):
     for value, code in zip(map(str, values), hashes, strict=True):
         assert seen.setdefault(value, code) == code
     assert len(set(seen.values())) == len(seen)
+
+
+def test_strings_in_a_buffer_have_the_checksum_of_their_table():
+    lines = [b"", b"a", b"a longer line", b"\0", b"x" * 600, b"seven b", b"eight by", b"nine byte"] * 5000
+    data = np.frombuffer(b"\n".join(lines) + b"\n", np.uint8)
+    lengths = np.array([len(line) for line in lines])
+    starts = np.concatenate([[0], np.cumsum(lengths + 1)[:-1]])
+    table = pa.table({"line": pa.array(lines, pa.large_binary())})
+    assert strings_checksum(data, starts, lengths) == table_checksum(table)
+    assert strings_checksum(data[:0], starts[:0], lengths[:0]) == 0
+
+
+@pytest.mark.parametrize("width", [9, 10, 12, 16, 100, 4096])
+def test_values_of_a_fixed_width_hash_by_their_bits_wherever_they_lie(width):
+    rng = np.random.default_rng(width)
+    values = rng.integers(0, 256, (3000, width), np.uint8)
+    hashes = row_hashes(pa.record_batch({"b": pa.array([v.tobytes() for v in values], pa.binary(width))}))
+    assert len(np.unique(hashes)) == len(values)
+    odd = np.concatenate([np.zeros(1, np.uint8), values.ravel()])[1:]
+    moved = pa.FixedSizeBinaryArray.from_buffers(pa.binary(width), len(values), [None, pa.py_buffer(odd)])
+    np.testing.assert_array_equal(row_hashes(pa.record_batch({"b": moved})), hashes)
+    np.testing.assert_array_equal(row_hashes(pa.record_batch({"b": moved.slice(7)})), hashes[7:])
+    # The top bits of two places do not make up for each other.
+    for one, other in ((3, 7), (0, width - 1), (7, width - 1)):
+        changed = values.copy()
+        changed[:, [one, other]] ^= 128
+        array = pa.array([v.tobytes() for v in changed], pa.binary(width))
+        assert (row_hashes(pa.record_batch({"b": array})) != hashes).all()

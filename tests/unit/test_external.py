@@ -3,6 +3,8 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import threading
+from typing import ClassVar
 
 import dask
 import numpy as np
@@ -13,11 +15,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from distsort.errors import OptionError, OutputError, SortMemoryError
-from distsort.files import budget, check_files, external, runs, sort_files
+from distsort.errors import NotSortedError, OptionError, OutputError, SortMemoryError
+from distsort.files import budget, check_files, external, raw_runs, runs, sort_files
 from distsort.files.budget import Budget, make_budget
 from distsort.files.source import open_source
 from distsort.memory import peak_bytes, resident_bytes
+from distsort.search import Cuts
 
 
 @pytest.fixture
@@ -105,6 +108,74 @@ def test_csv_and_categories(tmp_path, no_base):
     assert pd.read_parquet(tmp_path / "out")["k"].tolist() == ["z"] * 4000 + ["d"] * 4000 + ["m"] * 4000
 
 
+def lines_of_all_kinds(count, seed):
+    rng = np.random.default_rng(seed)
+    lengths = np.where(rng.random(count) < 0.01, rng.integers(0, 3000, count), rng.integers(0, 12, count))
+    letters = np.frombuffer(b"ab\t\0\xff", np.uint8)
+    return [letters[rng.integers(0, 5, length)].tobytes() for length in lengths.tolist()]
+
+
+@pytest.mark.parametrize(("ascending", "unique"), [(True, False), (False, False), (True, True)])
+def test_lines_of_many_lengths_in_many_runs_and_slabs(tmp_path, no_base, monkeypatch, ascending, unique):
+    monkeypatch.setattr(raw_runs, "GATHERED", 10_000)
+    lines = lines_of_all_kinds(8_000, 3)
+    (tmp_path / "in.txt").write_bytes(b"\n".join(lines))
+    report = sort_files(
+        tmp_path / "in.txt", tmp_path / "out", npartitions=3, memory="300 kB", ascending=ascending, unique=unique
+    )
+    runs, slabs = runs_and_slabs(report)
+    assert runs > 3
+    assert slabs > 1
+    expected = sorted(set(lines) if unique else lines, reverse=not ascending)
+    got = b"".join(path.read_bytes() for path in sorted((tmp_path / "out").glob("part-*")))
+    assert got == b"".join(line + b"\n" for line in expected)
+    found = check_files(tmp_path / "out", ascending=ascending)
+    assert (bool(found), found.rows, f"{found.checksum:016x}") == (True, len(expected), report.checksum)
+
+
+def test_lines_shorter_than_was_thought_make_more_runs(tmp_path, no_base):
+    # The windows that are looked at hold long lines only.
+    data = (b"x" * 999 + b"\n") * 70 + b"y\n" * 200_000 + (b"x" * 999 + b"\n") * 70
+    (tmp_path / "in.txt").write_bytes(data)
+    source = open_source(tmp_path / "in.txt", part_size=1 << 15)
+    form = raw_runs.RawForm(source.reader, 1000)
+    found = [(len(rows), tally.rows) for rows, tally in form.read(source.pieces, 1 << 30, lambda: None)]
+    assert sum(rows for rows, _ in found) == sum(rows for _, rows in found) == 200_140
+    assert len(found) > 10
+
+
+def test_records_in_order_are_merged_and_others_refused(tmp_path, no_base):
+    rows = np.random.default_rng(5).integers(0, 256, (4000, 100), np.uint8)
+    ordered = rows[np.lexsort(rows[:, 9::-1].T)]
+    (tmp_path / "in").mkdir()
+    for number in range(2):
+        ordered[number::2].tofile(tmp_path / "in" / f"{number}.rec")
+    sort_files(tmp_path / "in", tmp_path / "out", presorted=True, memory="300 kB")
+    got = b"".join(path.read_bytes() for path in sorted((tmp_path / "out").glob("part-*")))
+    assert got == ordered.tobytes()
+    rows.tofile(tmp_path / "in" / "0.rec")
+    with pytest.raises(NotSortedError, match="is not sorted by key"):
+        sort_files(tmp_path / "in", tmp_path / "out2", presorted=True, memory="300 kB")
+
+
+def test_a_run_is_not_shortened_before_all_parts_above_are_written(tmp_path):
+    class Kept:
+        cuts: ClassVar[list[int]] = []
+
+        def forget(self, start):
+            self.cuts.append(start)
+
+    job = external.External.__new__(external.External)
+    job.budget = Budget(0, 0, 2, 1, 1, 1.0, 4, 2)
+    job._lock, job._finished = threading.Lock(), set()
+    cuts = Cuts(np.arange(0, 90, 10)[None, :])
+    seen = []
+    for part in (2, 1, 3, 0):
+        job._forget([Kept()], cuts, part)
+        seen.append(list(Kept.cuts))
+    assert seen == [[], [], [20], [20, 0]]
+
+
 def test_no_rows(tmp_path):
     pq.write_table(pa.table({"k": pa.array([], pa.int64())}), tmp_path / "in.parquet")
     assert sort_files(tmp_path / "in.parquet", tmp_path / "out", "k", memory="2 GiB").rows == 0
@@ -152,7 +223,7 @@ def test_a_full_disk_ends_the_job_with_the_folder_named_and_nothing_left(tmp_pat
 MEASURED = """
 import json, sys
 from distsort.files import sort_files
-report = sort_files(sys.argv[1], sys.argv[2], "k", memory=int(sys.argv[3]))
+report = sort_files(sys.argv[1], sys.argv[2], sys.argv[4] if len(sys.argv) > 4 else None, memory=int(sys.argv[3]))
 print(json.dumps({"peak": report.peak_memory, "rows": report.rows}))
 """
 
@@ -165,6 +236,12 @@ def test_a_child_does_not_inherit_the_peak_of_its_parent():
     assert 1 << 20 < int(seen.stdout) < 200 << 20
 
 
+def measured(*arguments):
+    """Sort in a process of its own; return what it says."""
+    command = [sys.executable, "-c", MEASURED, *map(str, arguments)]
+    return json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+
+
 def test_the_peak_is_what_the_plan_says(tmp_path):
     rng = np.random.default_rng(0)
     for number in range(2):
@@ -173,13 +250,19 @@ def test_the_peak_is_what_the_plan_says(tmp_path):
         (tmp_path / "in").mkdir(exist_ok=True)
         (tmp_path / f"{number}.parquet").rename(tmp_path / "in" / f"{number}.parquet")
     memory = 500 << 20
-    done = subprocess.run(
-        [sys.executable, "-c", MEASURED, str(tmp_path / "in"), str(tmp_path / "out"), str(memory)],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    found = json.loads(done.stdout)
+    found = measured(tmp_path / "in", tmp_path / "out", memory, "k")
     assert found["rows"] == 6_000_000
     assert found["peak"] <= 1.2 * memory
     assert bool(check_files(tmp_path / "out", "k"))
+
+
+@pytest.mark.parametrize("width", [8, 100])
+def test_the_peak_of_text_is_within_the_memory_given(tmp_path, width):
+    rows = 160_000_000 // (width + 32)
+    data = np.random.default_rng(width).integers(97, 123, (rows, width), np.uint8)
+    data[:, -1] = ord("\n")
+    data.tofile(tmp_path / "in.txt")
+    memory = 240 << 20
+    found = measured(tmp_path / "in.txt", tmp_path / "out", memory)
+    assert found["rows"] == rows
+    assert found["peak"] <= memory
