@@ -358,7 +358,7 @@ def first_fault(frame: Block, order: Order) -> int | None:
     if len(frame) < 2:
         return None
     columns = (frame.keys(),) if isinstance(frame, Raw) else blocks.key_columns(frame, order)
-    return keys.encode(columns, order).first_descent()
+    return keys.encode(columns, order, squeeze=False).first_descent()
 
 
 def compare_neighbours(frame: pd.DataFrame, order: Order) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
@@ -369,7 +369,7 @@ def compare_neighbours(frame: pd.DataFrame, order: Order) -> tuple[npt.NDArray[n
     pairs = max(len(frame) - 1, 0)
     falls, ties = np.zeros(pairs, np.bool_), np.ones(pairs, np.bool_)
     if pairs:
-        for word, _ in keys.encode(blocks.key_columns(frame, order), order).iterate():
+        for word, _ in keys.encode(blocks.key_columns(frame, order), order, squeeze=False).iterate():
             falls |= ties & (word[1:] < word[:-1])
             ties &= word[1:] == word[:-1]
             if not ties.any():

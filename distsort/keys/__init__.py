@@ -46,7 +46,7 @@ _MASKED = (
 )
 
 
-def encode(columns: Sequence[Any], order: Order) -> Codes:
+def encode(columns: Sequence[Any], order: Order, squeeze: bool = True) -> Codes:
     """Encode key columns as order-preserving unsigned words.
 
     Parameters
@@ -56,6 +56,8 @@ def encode(columns: Sequence[Any], order: Order) -> Codes:
         arrays, pyarrow Arrays or ChunkedArrays, or `keys.text.Text`.
     order
         Directions and places of nulls.
+    squeeze
+        Whether to look for fewer bits, which pays where rows are sorted and not where each is looked at once.
 
     Returns
     -------
@@ -84,7 +86,7 @@ def encode(columns: Sequence[Any], order: Order) -> Codes:
         if len(column) != n:
             raise InputError(f"{called(key)} has {len(column)} rows, the first key has {n}: give columns of one table")
         fields += _fields(column, key, len(order) == 1)
-    return Codes(n, fields)
+    return Codes(n, fields, squeeze)
 
 
 def _fields(column: Any, key: Key, lone: bool) -> Sequence[Field | Chain]:

@@ -158,6 +158,8 @@ class Codes:
         Number of rows.
     fields
         The fields, the most significant first.
+    squeeze
+        Whether to look for fewer bits, which pays where rows are sorted and not where each is looked at once.
 
     Attributes
     ----------
@@ -169,9 +171,10 @@ class Codes:
         The fields that the first word has no room for.
     """
 
-    def __init__(self, rows: int, fields: Sequence[Field | Chain]) -> None:
+    def __init__(self, rows: int, fields: Sequence[Field | Chain], squeeze: bool = True) -> None:
         self._rows = rows
-        self.head, self.bits, self.tail = lay_word(fields, rows)
+        self._squeeze = squeeze
+        self.head, self.bits, self.tail = lay_word(fields, rows, squeeze=squeeze)
 
     def __len__(self) -> int:
         return self._rows
@@ -186,7 +189,7 @@ class Codes:
         yield self.head, self.bits
         tail = self.tail
         while tail:
-            word, bits, tail = lay_word(tail, self._rows)
+            word, bits, tail = lay_word(tail, self._rows, squeeze=self._squeeze)
             if bits:
                 yield word, bits
 
@@ -217,7 +220,11 @@ class Codes:
 
 
 def lay_word(
-    fields: Sequence[Field | Chain], rows: int, at: IntArray | None = None, lead: Plain | None = None
+    fields: Sequence[Field | Chain],
+    rows: int,
+    at: IntArray | None = None,
+    lead: Plain | None = None,
+    squeeze: bool = True,
 ) -> tuple[UIntArray, int, tuple[Field | Chain, ...]]:
     """Lay fields side by side into one word until it is full.
 
@@ -231,6 +238,8 @@ def lay_word(
         The rows to read, shape (rows,); None means all of them.
     lead
         Ascending values already at hand for these rows, to stand in front.
+    squeeze
+        See `Codes`.
 
     Returns
     -------
@@ -245,7 +254,7 @@ def lay_word(
     used = 0 if lead is None else lead.bits
     waiting = list(fields)
     # Squeezing pays when the fields do not fit a word together with the row index.
-    tight = used + sum(f.bits for f in waiting) + max(rows - 1, 0).bit_length() > WORD_BITS
+    tight = squeeze and used + sum(f.bits for f in waiting) + max(rows - 1, 0).bit_length() > WORD_BITS
     while waiting and used < WORD_BITS:
         field = waiting.pop(0)
         if not field.bits:
