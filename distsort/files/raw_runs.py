@@ -32,7 +32,7 @@ from distsort.io.source import to_frame
 from distsort.local import Sample, Spec, refuse_unsorted
 
 # Bytes of rows that are gathered at a time.
-GATHERED = 1 << 22
+GATHERED = 1 << 21
 
 
 class RawForm:

@@ -33,7 +33,7 @@ _MIX = np.uint64(0xBF58476D1CE4E5B9)
 _SHIFT = np.uint64(32)
 _NULL = np.uint64(0x94D049BB133111EB)
 # Rows hashed at a time, and bytes of long values that are laid out as words: where memory is kept, ...
-_KEPT = (1 << 15, 1 << 20)
+_KEPT = (1 << 15, 1 << 21)
 # ... and where it comes fresh from the kernel unless it is little.
 _FRESH = (1 << 13, 1 << 16)
 # Bytes from which a string is long.
