@@ -272,3 +272,22 @@ def test_columns_are_not_written_to():
     integers.flags.writeable = False
     encode([values], array_order(True))
     encode([integers], array_order())
+
+
+@pytest.mark.parametrize(("place", "size"), [(0, 10), (90, 10), (3, 7), (50, 8), (99, 1), (84, 16)])
+@pytest.mark.parametrize("rows", [0, 1, 2, 300])
+def test_a_field_of_records_is_read_where_it_lies(rows, place, size):
+    data = np.random.default_rng(rows).integers(0, 4, (rows, 100), np.uint8)
+    field = np.dtype({"names": ["k"], "formats": [f"S{size}"], "offsets": [place], "itemsize": 100})
+    keys = data.reshape(-1).view(field)["k"]
+    for descending in (False, True):
+        order = make_order(["k"], not descending)
+        words = encode([keys], order).words
+        copied = encode([np.ascontiguousarray(keys)], order).words
+        plain = encode([keys], order, squeeze=False).words
+        expected = np.array(sorted(range(rows), key=lambda i: bytes(data[i, place : place + size])), np.intp)
+        if not descending:
+            np.testing.assert_array_equal(np.lexsort(words[::-1]), expected)
+            np.testing.assert_array_equal(np.lexsort(plain[::-1]), expected)
+        for one, other in zip(words, copied, strict=True):
+            np.testing.assert_array_equal(one, other)

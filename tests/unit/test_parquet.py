@@ -12,7 +12,7 @@ import pytest
 
 from distsort.errors import InputError
 from distsort.io import parquet
-from distsort.io.parquet_sink import ParquetSink
+from distsort.io.parquet_sink import ParquetSink, dictionary_columns
 from distsort.io.sink import before, keys_with_nan, write_part
 from distsort.io.source import join_neighbours, to_frame, to_table
 from distsort.io.storage import expand, resolve
@@ -260,3 +260,20 @@ def test_neighbours_join():
     assert join_neighbours([1, 2, 3], [5, 5, 5], 10, 1) == [[1, 2], [3]]
     assert join_neighbours([], [], 10, 1) == []
     assert join_neighbours([1], [100], 10, 16) == [[1]]
+
+
+def test_no_dictionary_is_begun_that_would_be_given_up():
+    rng = np.random.default_rng(0)
+    rows = 200_000
+    table = pa.table(
+        {
+            "unique": np.arange(rows),
+            "few": rng.integers(0, 1000, rows),
+            "text": [f"text {i}" for i in range(rows)],
+            "word": ["a", "b"] * (rows // 2),
+            "null": pa.nulls(rows),
+        }
+    )
+    assert dictionary_columns(table) == ["few", "word", "null"]
+    assert dictionary_columns(table.slice(0, 100)) is True
+    assert dictionary_columns(table.append_column("list", pa.array([[1]] * rows))) is True
