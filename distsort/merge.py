@@ -12,13 +12,14 @@ from distsort.blocks import Block
 from distsort.local import Run, Spec
 
 
-def merge_runs(pieces: Sequence[Run], spec: Spec, first: int = 0, starts: Sequence[int] | None = None) -> Block:
+def merge_runs(pieces: list[Run], spec: Spec, first: int = 0, starts: Sequence[int] | None = None) -> Block:
     """Merge the slices of one part.
 
     Parameters
     ----------
     pieces
-        One slice per run, in the order of the runs; empty ones allowed.
+        One slice per run, in the order of the runs; empty ones allowed. Emptied, so that slices in host memory can go
+        once their rows stand together: a part then takes a copy less.
     spec
         The sort.
     first
@@ -33,8 +34,10 @@ def merge_runs(pieces: Sequence[Run], spec: Spec, first: int = 0, starts: Sequen
     """
     if spec.what == "index":
         offsets = starts if starts is not None else [0] * len(pieces)
-        pieces = [Run(p.rows + at, p.keys) for p, at in zip(pieces, offsets, strict=True)]
-    filled = [p for p in pieces if len(p)] or list(pieces[:1])
+        pieces[:] = [Run(p.rows + at, p.keys) for p, at in zip(pieces, offsets, strict=True)]
+    filled = [p for p in pieces if len(p)] or pieces[:1]
+    if not blocks.on_device(filled[0].rows):
+        pieces.clear()
     if len(filled) == 1:
         whole = filled[0].rows
     elif spec.what == "values":
@@ -44,7 +47,7 @@ def merge_runs(pieces: Sequence[Run], spec: Spec, first: int = 0, starts: Sequen
     return blocks.with_running_index(whole, first) if spec.ignore_index else whole
 
 
-def _merge_rows(pieces: Sequence[Run], spec: Spec) -> Block:
+def _merge_rows(pieces: list[Run], spec: Spec) -> Block:
     first = pieces[0].rows
     bare = [spec.bare(p.rows) for p in pieces]
     if all(values is not None for values in bare):
@@ -58,4 +61,9 @@ def _merge_rows(pieces: Sequence[Run], spec: Spec) -> Block:
     else:
         held = [p.keys or () for p in pieces]
         columns = tuple(blocks.concat_columns(column) for column in zip(*held, strict=True))
+        del held
+    if not blocks.on_device(first):
+        pieces.clear()
+        rows = blocks.in_one_piece(rows)
+    del first
     return blocks.take(rows, backend.merge_order(columns, bounds, spec.order), labels)

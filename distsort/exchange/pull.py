@@ -31,6 +31,7 @@ from concurrent.futures import CancelledError
 from contextlib import ExitStack
 from typing import Any, TypeVar
 
+from distsort import blocks
 from distsort.blocks import Block
 from distsort.cuts import Probes
 from distsort.exchange.handles import Handle, Options, Routes, Source
@@ -40,10 +41,18 @@ from distsort.search import aim, bracket, close, cut_one, narrow
 
 T = TypeVar("T")
 
+CUT_PROBES = 1 << 17
+"""Positions that one round of the search asks for, over all boundaries: each takes 80 to 300 bytes where they meet."""
+
+RUN_PROBES = 4
+"""Positions of a boundary that are asked of each run at least."""
+
 
 def make(block: Block, spec: Spec, meta: Block | None, options: Options) -> Handle:
     """Sort a block and keep the run on this worker."""
     service = _service()
+    if service is not None and not blocks.on_device(block):
+        service.require("a partition of the input", blocks.nbytes(block))
     key, attempt = service.begin() if service is not None else (None, "")
     run = make_run(block, spec, meta)
     seen = sample(run, spec, options.samples)
@@ -66,6 +75,8 @@ def find_cuts(handles: Sequence[Handle], spec: Spec, parts: int, options: Option
     barrier = service.worker.get_current_task() if service is not None else None
     sources = tuple(h.source for h in handles)
     samples = [h.sample for h in handles]
+    if service is not None and not sources[0].host:
+        service.require("a partition of the result", sum(seen.nbytes for seen in samples) / parts)
     if len(handles) == 1:
         return Routes(cut_one(samples[0].length, parts), sources, options, barrier)
 
@@ -76,9 +87,10 @@ def find_cuts(handles: Sequence[Handle], spec: Spec, parts: int, options: Option
             return [run.keys_at(p, spec) for run, p in zip(held, positions, strict=True) if run is not None]
         return _reading(service, barrier, options, lambda: service.reader.probe(sources, positions, options))
 
-    search = bracket(samples, spec, parts, options.probes)
-    while search.width > options.probes:
-        search = narrow(search, ask(search.probes), spec, options.probes)
+    probes = min(options.probes, max(CUT_PROBES // parts, RUN_PROBES * len(sources)))
+    search = bracket(samples, spec, parts, probes)
+    while search.width > probes:
+        search = narrow(search, ask(search.probes), spec, probes)
     search = aim(search, None)
     return Routes(close(search, ask(search.probes), spec), sources, options, barrier)
 
@@ -90,12 +102,19 @@ def make_part(routes: Routes, part: int, spec: Spec) -> Block:
     filled = [r for r, (start, stop) in enumerate(table) if stop > start] or [0]
     bounds = [(routes.sources[r], int(table[r, 0]), int(table[r, 1])) for r in filled]
     starts = routes.cuts.starts
+    service = _service()
+    if service is not None:
+        service.excess()
     with ExitStack() as until_merged:
         if bounds[0][0].held is not None:
             pieces = [source.held.cut(start, stop) for source, start, stop in bounds if source.held is not None]
         else:
             pieces = _pull(bounds, routes, until_merged)
-        return merge_runs(pieces, spec, routes.cuts.first(part), [starts[r] for r in filled])
+            service.excess()
+        made = merge_runs(pieces, spec, routes.cuts.first(part), [starts[r] for r in filled])
+    if service is not None:
+        service.excess()
+    return made
 
 
 def _pull(bounds: Sequence[tuple[Source, int, int]], routes: Routes, stack: ExitStack) -> list[Run]:

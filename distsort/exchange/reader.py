@@ -13,7 +13,7 @@ import pickle
 import time
 from collections import defaultdict
 from collections.abc import Coroutine, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from distributed.protocol import to_serialize
@@ -31,6 +31,8 @@ from distsort.local import Run
 
 if TYPE_CHECKING:
     from distsort.exchange.worker import WorkerService
+
+T = TypeVar("T")
 
 MAPPED_MESSAGE = 1 << 40
 """Bytes of one answer that is mapped memory: all that is asked for."""
@@ -105,7 +107,8 @@ class Reader:
         try:
             pieces = self.service.call(self._pull(self.worker.get_current_task(), slices, options, held))
             come = time.perf_counter()
-            yield [join(p) for p in pieces]
+            whole = [join(p) for p in _one_by_one(pieces)]
+            yield whole
         finally:
             if held:
                 self.service.devices.release([source.address for source, _ in held])
@@ -135,7 +138,7 @@ class Reader:
             # What is mapped is copied once, straight to its place: no need to come in small messages.
             host = slices[mine[0]].source.host
             mapped = bool(host) and self.service.devices.maps(address, host)
-            limit = MAPPED_MESSAGE if mapped else options.message
+            limit = MAPPED_MESSAGE if mapped else self.service.message(options.message)
             for batch in transport.batches([slices[i] for i in mine], limit):
                 runs = await self._fetch(address, [s for _, s in batch], options, held)
                 for (at, _), run in zip(batch, runs, strict=True):
@@ -269,6 +272,13 @@ class Reader:
         """End the pulls of a part that is not wanted any more."""
         for task in list(self.pulls.get(key, ())):
             task.cancel()
+
+
+def _one_by_one(lists: list[list[T]]) -> Iterator[list[T]]:
+    """Yield lists from the first to the last, and keep none of them."""
+    lists.reverse()
+    while lists:
+        yield lists.pop()
 
 
 def _by_address(sources: Sequence[Source]) -> list[tuple[str, list[int]]]:
