@@ -26,7 +26,16 @@ BASE = 200 << 20
 """Bytes of a worker that sorts, without the rows: Python, the libraries, and what they keep once they work."""
 
 EXCHANGE = 48 << 20
-"""Bytes of what is not in proportion to a part: the search for cuts, chunks of run files, answers to other workers."""
+"""Bytes of what is not in proportion to a part: a search for cuts, chunks of run files, answers to other workers."""
+
+CUT_PROBES = 1 << 17
+"""Positions that one round of the search for cuts asks for over all boundaries; but of each run at least ..."""
+
+RUN_PROBES = 4
+"""... so many for each boundary, so that every round narrows what is left."""
+
+PROBE_BYTES = 256
+"""What one of them takes where all meet: the keys of texts and records; numbers take a third."""
 
 STORE_SHARE = 0.4
 """Share of the worker's memory limit, and of its GPU, that runs may take; input, output and merges need the rest."""
@@ -140,7 +149,8 @@ def needs(*, nbytes: int, runs: int, parts: int, workers: Workers, kept: bool = 
     """
     run, part = nbytes / runs, nbytes / parts
     share = -(-runs // workers.count) * run
-    work = workers.threads * max(SORT_COPIES * run, MERGE_COPIES * part)
+    searching = max(probes_of(runs, parts) * parts * PROBE_BYTES - EXCHANGE, 0)
+    work = max(workers.threads * max(SORT_COPIES * run, MERGE_COPIES * part), searching)
     held, made = share, -(-parts // workers.count) * part if kept else 0.0
     if workers.limit is not None:
         held = min(share, STORE_SHARE * workers.limit, max(CEILING * workers.limit - BASE, 0.0))
@@ -160,6 +170,11 @@ def room(limit: int, threads: int = 1) -> int:
     return max(int(min(limit / SHARES, (PAUSE * limit - BASE) / COMFORT) / threads), SMALLEST)
 
 
+def probes_of(runs: int, parts: int) -> int:
+    """Return how many positions of all runs one round of the search asks for, for each boundary between parts."""
+    return max(CUT_PROBES // parts, RUN_PROBES * runs)
+
+
 def least(largest: float, threads: int = 1) -> int:
     """Return the memory limit with which a worker can sort blocks, or merge parts, of so many bytes.
 
@@ -167,6 +182,27 @@ def least(largest: float, threads: int = 1) -> int:
     """
     at_work, at_rest = BASE + threads * LEAST_COPIES * largest, BASE + threads * largest
     return int(max(at_work / TERMINATE, at_rest / PAUSE))
+
+
+def require_search(runs: int, parts: int, workers: Workers) -> None:
+    """Refuse more slices than one worker can search for cuts; errors as of `require`.
+
+    Examples
+    --------
+    >>> require_search(300, 300, Workers(2, 1, 320 << 20))
+    >>> require_search(2000, 2000, Workers(2, 1, 320 << 20))
+    Traceback (most recent call last):
+    ...
+    distsort.errors.SortMemoryError: 2,000 runs x 2,000 parts are too many to search for cuts on workers of 320.0 MiB:
+    that takes 1.5 GiB: use larger workers, or larger and fewer partitions
+    """
+    needed = int((BASE + probes_of(runs, parts) * parts * PROBE_BYTES / 3) / TERMINATE)
+    if workers.limit is not None and needed > workers.limit:
+        raise SortMemoryError(
+            f"{runs:,} runs x {parts:,} parts are too many to search for cuts on workers of "
+            f"{bytes_text(workers.limit)}: that takes {bytes_text(needed)}: use larger workers, or larger and fewer "
+            "partitions"
+        )
 
 
 def require(what: str, largest: float, workers: Workers) -> None:

@@ -111,6 +111,7 @@ class Plan:
         if self.spills and self.nbytes is not None:
             needs.require("a partition of the input", self.nbytes / self.runs, workers)
             needs.require("a partition of the result", self.nbytes / self.parts, workers)
+            needs.require_search(self.runs, self.parts, workers)
         return replace(self, place=workers, kept=kept)
 
     def need(self) -> needs.Need | None:

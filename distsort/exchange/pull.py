@@ -37,15 +37,10 @@ from distsort.cuts import Probes
 from distsort.exchange.handles import Handle, Options, Routes, Source
 from distsort.local import Run, Spec, make_run, sample
 from distsort.merge import merge_runs
+from distsort.needs import probes_of
 from distsort.search import aim, bracket, close, cut_one, narrow
 
 T = TypeVar("T")
-
-CUT_PROBES = 1 << 17
-"""Positions that one round of the search asks for, over all boundaries: each takes 80 to 300 bytes where they meet."""
-
-RUN_PROBES = 4
-"""Positions of a boundary that are asked of each run at least."""
 
 
 def make(block: Block, spec: Spec, meta: Block | None, options: Options) -> Handle:
@@ -87,7 +82,7 @@ def find_cuts(handles: Sequence[Handle], spec: Spec, parts: int, options: Option
             return [run.keys_at(p, spec) for run, p in zip(held, positions, strict=True) if run is not None]
         return _reading(service, barrier, options, lambda: service.reader.probe(sources, positions, options))
 
-    probes = min(options.probes, max(CUT_PROBES // parts, RUN_PROBES * len(sources)))
+    probes = min(options.probes, probes_of(len(sources), parts))
     search = bracket(samples, spec, parts, probes)
     while search.width > probes:
         search = narrow(search, ask(search.probes), spec, probes)
