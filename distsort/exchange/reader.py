@@ -208,11 +208,21 @@ class Reader:
         except OSError as error:
             raise Trouble(sources[0], "unreachable", str(error)) from error
         finally:
-            call.cancel()
-            self.calls[address].discard(call)
+            if question == "distsort_slices" and fields["host"] and not call.done():
+                # The owner will have leased memory to an answer that nobody waits for.
+                call.add_done_callback(lambda late: self._end_late(sources[0], late, options))
+            else:
+                call.cancel()
+                self.calls[address].discard(call)
         if answer is not None and answer["lost"] is not None:
             raise Trouble(next(s for s in sources if s.attempt == answer["lost"]), "lost")
         return answer
+
+    def _end_late(self, source: Source, call: asyncio.Future[Any], options: Options) -> None:
+        """End the lease of an answer that came after its reader had gone."""
+        self.calls[source.address].discard(call)
+        if not call.cancelled() and call.exception() is None and (lease := call.result().get("lease")):
+            self._end_leases([(source, lease)], options)
 
     def _later(self, question: Coroutine[Any, Any, Any]) -> None:
         """Send news that nobody waits for; if the owner is dead, so is what it would do."""

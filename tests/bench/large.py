@@ -114,7 +114,8 @@ class Bench:
         if seen.status == 0:
             found = json.loads(report.read_text())
             fullest = max(found["workers"], key=lambda worker: worker["peak"])
-            planned = fullest["base"] + (found["planned_memory"] or 0)
+            # A worker that was started on the way has no base of its own.
+            planned = max(worker["base"] for worker in found["workers"]) + (found["planned_memory"] or 0)
             row += f"  peak {fullest['peak'] >> 20:,} MiB = {fullest['peak'] / planned:.2f} x {planned >> 20:,} planned"
             row += f"  spilled {found['spilled'] / 2**30:.1f} GiB"
             done = subprocess.run([*DISTSORT, "check", str(out)], capture_output=True, text=True)

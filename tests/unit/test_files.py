@@ -477,3 +477,10 @@ def test_a_client_is_used_and_memory_files_are_refused_there(numbers, tmp_path):
         with pytest.raises(OptionError, match="memory://"):
             sort_files(numbers, "memory://refused/out", "k", client=client)
     assert pd.read_parquet(tmp_path / "out")["k"].tolist() == list(range(240))
+
+
+@pytest.mark.parametrize(("text", "shown"), [("b\na\n", "line=a stands below line=b"), ("é\nz\tz\n", "line=b'z\\tz'")])
+def test_lines_that_are_not_in_order_are_shown_as_text(tmp_path, text, shown):
+    path = tmp_path / "in.txt"
+    path.write_text(text)
+    assert shown in check_files(path).fault
