@@ -177,28 +177,6 @@ def concat(blocks: Sequence[Block], labels: bool = True) -> Block:
     return whole
 
 
-def in_one_piece(block: Block) -> Block:
-    """Copy the chunks of Arrow columns, and no more of them than the block's rows, into one.
-
-    To join Arrow columns copies nothing: the whole of what was joined stays. To gather rows puts the chunks together,
-    but then they are there as well.
-    """
-    if library(block) != "pandas" or not is_frame(block):
-        return block
-    whole = block.copy(deep=False)
-    for i, dtype in enumerate(block.dtypes):
-        column = block.iloc[:, i].array
-        if isinstance(column, pd.arrays.ArrowExtensionArray):
-            chunks = column.__arrow_array__()
-            # One alone would be handed back as it is.
-            joined = pa.chunked_array([pa.concat_arrays([*chunks.chunks, pa.array([], chunks.type)])])
-            made = type(column)(joined)
-            if made.dtype != dtype:  # strings whose null is NaN
-                made = type(column)(joined, dtype=dtype)
-            whole.isetitem(i, pd.Series(made, index=whole.index, copy=False))
-    return whole
-
-
 def _join_arrays(arrays: Sequence[Any]) -> Any:
     masked = any(isinstance(a, np.ma.MaskedArray) for a in arrays)
     return np.ma.concatenate(arrays) if masked else np.concatenate(arrays)

@@ -11,6 +11,7 @@ import pytest
 import distsort
 from distsort.errors import SortMemoryError
 from distsort.memory import peak_bytes
+from distsort.needs import Workers, needs
 from tests.cluster import kit
 
 
@@ -30,9 +31,16 @@ def lazily(partitions: int, rows: int) -> dd.DataFrame:
 
 @pytest.mark.slow
 @pytest.mark.timeout(240)
-def test_workers_of_320_mib_sort_several_times_their_memory_and_none_is_restarted():
-    partitions, rows = 100, 500_000
-    with kit.cluster(2, memory_limit="320 MiB") as client:
+@pytest.mark.parametrize(
+    ("limit", "partitions", "rows"),
+    [
+        pytest.param(320 << 20, 80, 500_000, id="larger than all their memory"),
+        pytest.param(272 << 20, 24, 500_000, id="the smallest workers"),
+        pytest.param(320 << 20, 8, 1_450_000, id="the largest partitions"),
+    ],
+)
+def test_small_workers_sort_what_is_larger_than_they_are_and_none_is_restarted(limit, partitions, rows):
+    with kit.cluster(2, memory_limit=limit) as client:
         pids = kit.worker_pids(client)
         ordered = distsort.sort_values(lazily(partitions, rows), "k", exchange="pull")
         ends = client.compute(ordered.map_partitions(ends_of)).result(3 * kit.PATIENCE)
@@ -46,8 +54,10 @@ def test_workers_of_320_mib_sort_several_times_their_memory_and_none_is_restarte
     assert ends.ids.sum() == count * (count - 1) // 2
     assert ends.ordered.all()
     assert (ends["last"].to_numpy()[:-1] <= ends["first"].to_numpy()[1:]).all()
-    assert sum(report["spilled"] for report in reports.values()) > 2 * 320 << 20
-    assert max(peaks.values()) < 320 << 20
+    assert sum(report["spilled"] for report in reports.values()) > 0.8 * count * 24
+    assert max(peaks.values()) < limit
+    stated = needs(nbytes=24 * count, runs=partitions, parts=partitions, workers=Workers(2, 1, limit), kept=False)
+    assert max(peaks.values()) < 1.2 * stated.peak
 
 
 @pytest.fixture(scope="module")
@@ -64,6 +74,15 @@ def test_chunks_that_small_workers_cannot_sort_are_refused_before_anything_runs(
     with pytest.raises(SortMemoryError, match=r"or partitions of at most 34\.7 MiB"):
         distsort.plan_sort(array, exchange="pull")
     assert counts == {"runs": 0, "parts": 0}
+
+
+def test_below_the_smallest_workers_it_is_refused():
+    with kit.cluster(2, memory_limit="256 MiB") as client:
+        pids = kit.worker_pids(client)
+        ordered = distsort.sort_values(lazily(40, 500_000), "k", exchange="pull")
+        with pytest.raises(SortMemoryError, match=r"limit of 259\.\d MiB .* has 256\.0 MiB: .* of at most 4\.8 MiB"):
+            client.compute(ordered.map_partitions(len)).result(kit.PATIENCE)
+        assert kit.worker_pids(client) == pids
 
 
 def test_partitions_of_unknown_size_are_refused_by_the_first_worker_that_sees_one(small):

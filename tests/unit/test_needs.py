@@ -73,3 +73,8 @@ def test_workers_are_read_from_what_a_scheduler_says():
     assert Workers.of({"n_workers": 7, "workers": workers}) == Workers(7, 4, 200)
     assert Workers.of({"workers": {"a": {"memory_limit": 0, "nthreads": 2}}}) == Workers(1, 2, None)
     assert Workers.of({"workers": {}}) is None
+
+
+def test_a_statement_stays_below_where_workers_are_ended():
+    found = of(400 * MIB, 20, 320 * MIB)
+    assert found.peak <= 0.95 * 320 * MIB
