@@ -4,7 +4,7 @@
              | work: sorting one run, or merging one part, a thread |
              | cuts, and answers to other workers                   |
     60 % ----| - - - - - - - - - - - - - - - - - - - - - - - - - - -|
-             | runs: at most 40 % of the limit, and only what       |
+             | runs: at most 30 % of the limit, and only what       |
              | leaves the process below 60 % when they come         |
              | base: Python and the libraries                       |
 
@@ -28,17 +28,17 @@ BASE = 200 << 20
 EXCHANGE = 48 << 20
 """Bytes of what is not in proportion to a part: a search for cuts, chunks of run files, answers to other workers."""
 
-CUT_PROBES = 1 << 17
-"""Positions that one round of the search for cuts asks for over all boundaries; but of each run at least ..."""
+SEARCH_SHARE = 1 / 8
+"""Share of the limit that one round of the search for cuts may take. The fewer keys a round reads, the more rounds."""
 
 RUN_PROBES = 4
-"""... so many for each boundary, so that every round narrows what is left."""
+"""Keys that a round reads of each run for each boundary at least, so that it narrows what is left."""
 
 PROBE_BYTES = 256
-"""What one of them takes where all meet: the keys of texts and records; numbers take a third."""
+"""What one of them takes where all meet, those of texts and records; numbers take a third."""
 
-STORE_SHARE = 0.4
-"""Share of the worker's memory limit, and of its GPU, that runs may take; input, output and merges need the rest."""
+STORE_SHARE = 0.3
+"""Share of the limit that runs may take; input, output, the search for cuts and merges need the rest."""
 
 CEILING = 0.6
 """Share of the limit above which a worker's process spills runs; a tenth below where Dask would begin to spill."""
@@ -145,17 +145,18 @@ def needs(*, nbytes: int, runs: int, parts: int, workers: Workers, kept: bool = 
     --------
     >>> one = needs(nbytes=12 << 30, runs=288, parts=288, workers=Workers(2, 1, 1 << 30), kept=False)
     >>> bytes_text(one.runs), bytes_text(one.spilled), bytes_text(one.peak)
-    ('409.6 MiB', '5.6 GiB', '849.6 MiB')
+    ('307.2 MiB', '5.7 GiB', '747.2 MiB')
     """
     run, part = nbytes / runs, nbytes / parts
     share = -(-runs // workers.count) * run
-    searching = max(probes_of(runs, parts) * parts * PROBE_BYTES - EXCHANGE, 0)
-    work = max(workers.threads * max(SORT_COPIES * run, MERGE_COPIES * part), searching)
+    work = workers.threads * max(SORT_COPIES * run, MERGE_COPIES * part)
     held, made = share, -(-parts // workers.count) * part if kept else 0.0
     if workers.limit is not None:
         held = min(share, STORE_SHARE * workers.limit, max(CEILING * workers.limit - BASE, 0.0))
         # Dask itself spills what it holds.
         made = min(made, max(CEILING * workers.limit - BASE - held, 0.0))
+        searching = min(probes_of(runs, parts, workers.limit) * parts * PROBE_BYTES, nbytes)
+        work = max(work, searching - EXCHANGE)
         # Near its limit a worker does less at once: it pauses, and asks for less.
         work = min(work, max(TERMINATE * workers.limit - BASE - EXCHANGE - held - made, 0.0))
     return Need(int(held), int(share - held), int(made), int(work))
@@ -172,9 +173,9 @@ def room(limit: int, threads: int = 1) -> int:
     return max(int(min(limit / SHARES, (PAUSE * limit - BASE) / COMFORT) / threads), SMALLEST)
 
 
-def probes_of(runs: int, parts: int) -> int:
-    """Return how many positions of all runs one round of the search asks for, for each boundary between parts."""
-    return max(CUT_PROBES // parts, RUN_PROBES * runs)
+def probes_of(runs: int, parts: int, limit: int) -> int:
+    """Return how many keys of all runs one round of the search may read, for each boundary between parts."""
+    return max(int(SEARCH_SHARE * limit / PROBE_BYTES / parts), RUN_PROBES * runs)
 
 
 def least(largest: float, threads: int = 1) -> int:
@@ -198,7 +199,7 @@ def require_search(runs: int, parts: int, workers: Workers) -> None:
     distsort.errors.SortMemoryError: 2,000 runs x 2,000 parts are too many to search for cuts on workers of 320.0 MiB:
     that takes 1.5 GiB: use larger workers, or larger and fewer partitions
     """
-    needed = int((BASE + probes_of(runs, parts) * parts * PROBE_BYTES / 3) / TERMINATE)
+    needed = int((BASE + RUN_PROBES * runs * parts * PROBE_BYTES / 3) / TERMINATE)
     if workers.limit is not None and needed > workers.limit:
         raise SortMemoryError(
             f"{runs:,} runs x {parts:,} parts are too many to search for cuts on workers of "

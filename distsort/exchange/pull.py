@@ -82,9 +82,12 @@ def find_cuts(handles: Sequence[Handle], spec: Spec, parts: int, options: Option
             return [run.keys_at(p, spec) for run, p in zip(held, positions, strict=True) if run is not None]
         return _reading(service, barrier, options, lambda: service.reader.probe(sources, positions, options))
 
-    probes = min(options.probes, probes_of(len(sources), parts))
+    limit = None if service is None else service.size.limit
+    probes = options.probes if limit is None else min(options.probes, probes_of(len(sources), parts, limit))
     search = bracket(samples, spec, parts, probes)
-    while search.width > probes:
+    before = search.width + 1
+    while probes < search.width < before:
+        before = search.width
         search = narrow(search, ask(search.probes), spec, probes)
     search = aim(search, None)
     return Routes(close(search, ask(search.probes), spec), sources, options, barrier)

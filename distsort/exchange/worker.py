@@ -43,6 +43,9 @@ T = TypeVar("T")
 REMOVE_AGAIN = (0.1, 0.5, 1.5)
 """Seconds after which connections to a dead worker are cut once more: one begun just after its end is retried long."""
 
+DEVICE_SHARE = 0.4
+"""Share of the worker's GPU that runs may take; input, output and merges need the rest."""
+
 LOOK_AGAIN = 0.5
 """Seconds between two looks at the memory of a process that holds runs."""
 
@@ -273,7 +276,7 @@ class _Watch(WorkerPlugin):
 def _device_budget() -> int:
     from distsort.backends import cupy_ipc
 
-    return int(STORE_SHARE * cupy_ipc.device_memory())
+    return int(DEVICE_SHARE * cupy_ipc.device_memory())
 
 
 def _spill_directory(worker: Worker) -> Path:
