@@ -4,7 +4,7 @@
              | work: sorting one run, or merging one part, a thread |
              | cuts, and answers to other workers                   |
     60 % ----| - - - - - - - - - - - - - - - - - - - - - - - - - - -|
-             | runs: at most 30 % of the limit, and only what       |
+             | runs: at most 20 % of the limit, and only what       |
              | leaves the process below 60 % when they come         |
              | base: Python and the libraries                       |
 
@@ -37,8 +37,9 @@ RUN_PROBES = 4
 PROBE_BYTES = 256
 """What one of them takes where all meet, those of texts and records; numbers take a third."""
 
-STORE_SHARE = 0.3
-"""Share of the limit that runs may take; input, output, the search for cuts and merges need the rest."""
+STORE_SHARE = 0.2
+"""Share of the limit that runs may take. Merges stay below the point where Dask would spill what it holds: that costs
+copies when there is least room for them, and with twice the share workers were ended."""
 
 CEILING = 0.6
 """Share of the limit above which a worker's process spills runs; a tenth below where Dask would begin to spill."""
@@ -52,7 +53,7 @@ MESSAGE_SHARE = 1 / 64
 SORT_COPIES = 3.0
 """Of a block, while it is sorted: itself, its sorted rows, key codes with the order and what the sort works in."""
 
-MERGE_COPIES = 4.5
+MERGE_COPIES = 6.0
 """Of a part, while it is merged: its slices put together, codes and order, the merged rows, the part before it that
 waits to be fetched or written, and slices that others ask for meanwhile."""
 
@@ -145,7 +146,7 @@ def needs(*, nbytes: int, runs: int, parts: int, workers: Workers, kept: bool = 
     --------
     >>> one = needs(nbytes=12 << 30, runs=288, parts=288, workers=Workers(2, 1, 1 << 30), kept=False)
     >>> bytes_text(one.runs), bytes_text(one.spilled), bytes_text(one.peak)
-    ('307.2 MiB', '5.7 GiB', '747.2 MiB')
+    ('204.8 MiB', '5.8 GiB', '708.8 MiB')
     """
     run, part = nbytes / runs, nbytes / parts
     share = -(-runs // workers.count) * run
