@@ -25,7 +25,7 @@ from distsort.report import bytes_text
 BASE = 200 << 20
 """Bytes of a worker that sorts, without the rows: Python, the libraries, and what they keep once they work."""
 
-EXCHANGE = 48 << 20
+EXCHANGE = 80 << 20
 """Bytes of what is not in proportion to a part: a search for cuts, chunks of run files, answers to other workers."""
 
 SEARCH_SHARE = 1 / 8
@@ -146,7 +146,7 @@ def needs(*, nbytes: int, runs: int, parts: int, workers: Workers, kept: bool = 
     --------
     >>> one = needs(nbytes=12 << 30, runs=288, parts=288, workers=Workers(2, 1, 1 << 30), kept=False)
     >>> bytes_text(one.runs), bytes_text(one.spilled), bytes_text(one.peak)
-    ('204.8 MiB', '5.8 GiB', '708.8 MiB')
+    ('204.8 MiB', '5.8 GiB', '740.8 MiB')
     """
     run, part = nbytes / runs, nbytes / parts
     share = -(-runs // workers.count) * run
