@@ -62,6 +62,8 @@ def sort(
         `axis` is out of range, or `x` has no dimension.
     InputError, OptionError, KeyTypeError
         `x` is no Dask array, an option is not valid, or the dtype has no order.
+    SortMemoryError
+        A chunk is too large for the workers of the connected cluster; the message says what would do.
 
     Examples
     --------
@@ -126,7 +128,9 @@ def plan_sort(
     """
     x, at = _checked(x, "values", axis)
     spec = _spec("values", descending, backend)
-    return _line_plan(x, at, spec) if _many_lines(x, at) else _plan(x.reshape(-1), spec, npartitions, exchange)
+    if _many_lines(x, at):
+        return _line_plan(x, at, spec)
+    return graph.fitted(_plan(x.reshape(-1), spec, npartitions, exchange))
 
 
 def merge_flat(x: Any, descending: bool, npartitions: int | None, backend: str | None, exchange: str | None) -> Any:
@@ -216,6 +220,7 @@ def _device(x: Any, spec: Spec) -> str:
 
 def _sort_flat(x: Any, spec: Spec, npartitions: int | None, exchange: str | None) -> Any:
     plan = _plan(x, spec, npartitions, exchange)
+    graph.fitted(plan)
     token = tokenize(x.name, spec, plan)
     name = f"sort-part-{token}"
     layer: graph.Graph = {}

@@ -70,6 +70,8 @@ def sort_values(
         An option has a value that is not valid.
     KeyTypeError
         When computed: a key has no order (mixed types, lists, structs); the message names it.
+    SortMemoryError
+        When computed: a partition is too large for its worker; the message says what would do.
 
     Examples
     --------

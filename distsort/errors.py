@@ -34,6 +34,10 @@ class OutputError(DistsortError, OSError):
 class SortMemoryError(DistsortError, MemoryError):
     """The sort does not fit the memory it was given; the message says how much would."""
 
+    def __reduce__(self) -> tuple[type, tuple[object, ...]]:
+        """Make it anew: what sends errors from workers to clients does not copy kinds of MemoryError otherwise."""
+        return type(self), self.args
+
 
 class ExchangeError(DistsortError, RuntimeError):
     """A run could not be read from the worker that holds it, time and again; the message names both."""

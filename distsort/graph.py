@@ -31,6 +31,7 @@ from distsort.exchange import pull
 from distsort.exchange.handles import BarrierTask, Options, TickTask
 from distsort.local import Run, Spec, make_run, sample
 from distsort.merge import merge_runs
+from distsort.needs import Workers
 from distsort.plan import Plan, joined
 from distsort.search import Cuts, Search, bracket, close, cut_one, narrow
 
@@ -51,6 +52,23 @@ def on_cluster() -> bool:
     except ValueError:
         return False
     return True
+
+
+def fitted(plan: Plan) -> Plan:
+    """Return the plan for the workers of the connected cluster, if there is one and its runs may spill.
+
+    Raises
+    ------
+    SortMemoryError
+        The workers are too small.
+    """
+    if not plan.spills or not on_cluster():
+        return plan
+    from distributed import default_client
+
+    client = default_client()
+    found = None if client.asynchronous else Workers.of(client.scheduler_info())
+    return plan if found is None else plan.fit(found)
 
 
 def settings() -> Options:
@@ -174,5 +192,5 @@ def _slice(run: Run, cut: Cuts, r: int, j: int) -> Run:
     return run.cut(int(cut.table[r, j]), int(cut.table[r, j + 1]))
 
 
-def _merge_part(slices: Sequence[Run], cut: Cuts, j: int, spec: Spec) -> Block:
+def _merge_part(slices: list[Run], cut: Cuts, j: int, spec: Spec) -> Block:
     return merge_runs(slices, spec, cut.first(j), cut.starts)

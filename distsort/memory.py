@@ -6,6 +6,7 @@ child begins with the peak of its parent. Elsewhere it is all there is.
 
 from __future__ import annotations
 
+import ctypes
 import resource
 import sys
 from pathlib import Path
@@ -21,6 +22,19 @@ def resident_bytes() -> int:
 def peak_bytes() -> int:
     """Return the most memory that this process has held since it started."""
     return _read("VmHWM")
+
+
+def give_back() -> None:
+    """Give memory back to the system that this process has freed: Arrow and the C library keep it for what may come.
+
+    A Dask worker above its pause threshold starts no task, and what it only keeps counts too.
+    """
+    import pyarrow as pa
+
+    pa.default_memory_pool().release_unused()
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)
 
 
 def _read(field: str) -> int:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+import pandas as pd
+import pyarrow as pa
 
 from distsort import blocks
 from distsort.backends import get_backend
@@ -13,13 +15,14 @@ from distsort.device_memory import device_work
 from distsort.local import Run, Spec
 
 
-def merge_runs(pieces: Sequence[Run], spec: Spec, first: int = 0, starts: Sequence[int] | None = None) -> Block:
+def merge_runs(pieces: list[Run], spec: Spec, first: int = 0, starts: Sequence[int] | None = None) -> Block:
     """Merge the slices of one part.
 
     Parameters
     ----------
     pieces
-        One slice per run, in the order of the runs; empty ones allowed.
+        One slice per run, in the order of the runs; empty ones allowed. Emptied, so that slices in host memory can go
+        once their rows stand together: a part then takes a copy less.
     spec
         The sort.
     first
@@ -37,11 +40,13 @@ def merge_runs(pieces: Sequence[Run], spec: Spec, first: int = 0, starts: Sequen
     return blocks.with_running_index(whole, first) if spec.ignore_index else whole
 
 
-def _merged(pieces: Sequence[Run], spec: Spec, starts: Sequence[int] | None) -> Block:
+def _merged(pieces: list[Run], spec: Spec, starts: Sequence[int] | None) -> Block:
     if spec.what == "index":
         offsets = starts if starts is not None else [0] * len(pieces)
-        pieces = [Run(p.rows + at, p.keys) for p, at in zip(pieces, offsets, strict=True)]
-    filled = [p for p in pieces if len(p)] or list(pieces[:1])
+        pieces[:] = [Run(p.rows + at, p.keys) for p, at in zip(pieces, offsets, strict=True)]
+    filled = [p for p in pieces if len(p)] or pieces[:1]
+    if not blocks.on_device(filled[0].rows):
+        pieces.clear()
     if len(filled) == 1:
         return filled[0].rows
     if spec.what == "values":
@@ -49,7 +54,7 @@ def _merged(pieces: Sequence[Run], spec: Spec, starts: Sequence[int] | None) -> 
     return _merge_rows(filled, spec)
 
 
-def _merge_rows(pieces: Sequence[Run], spec: Spec) -> Block:
+def _merge_rows(pieces: list[Run], spec: Spec) -> Block:
     first = pieces[0].rows
     bare = [spec.bare(p.rows) for p in pieces]
     if all(values is not None for values in bare):
@@ -63,4 +68,31 @@ def _merge_rows(pieces: Sequence[Run], spec: Spec) -> Block:
     else:
         held = [p.keys or () for p in pieces]
         columns = tuple(blocks.concat_columns(column) for column in zip(*held, strict=True))
+        del held
+    if not blocks.on_device(first):
+        pieces.clear()
+        rows = in_one_piece(rows)
+    del first
     return blocks.take(rows, backend.merge_order(columns, bounds, spec.order), labels)
+
+
+def in_one_piece(block: Block) -> Block:
+    """Copy the chunks of Arrow columns, and no more of them than the block's rows, into one.
+
+    To join Arrow columns copies nothing: the whole of what was joined stays. To gather rows puts the chunks together,
+    but then they are there as well.
+    """
+    if blocks.library(block) != "pandas" or not blocks.is_frame(block):
+        return block
+    whole = block.copy(deep=False)
+    for i, dtype in enumerate(block.dtypes):
+        column = block.iloc[:, i].array
+        if isinstance(column, pd.arrays.ArrowExtensionArray):
+            chunks = column.__arrow_array__()
+            # One alone would be handed back as it is.
+            joined = pa.chunked_array([pa.concat_arrays([*chunks.chunks, pa.array([], chunks.type)])])
+            made = type(column)(joined)
+            if made.dtype != dtype:  # strings whose null is NaN
+                made = type(column)(joined, dtype=dtype)
+            whole.isetitem(i, pd.Series(made, index=whole.index, copy=False))
+    return whole

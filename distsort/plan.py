@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from dask.system import CPU_COUNT
 
+from distsort import needs
 from distsort.errors import OptionError
 from distsort.estimate import Estimate, drawing, estimate, in_words
 from distsort.order import Order
@@ -51,6 +52,9 @@ class Plan:
         Why so, one sentence each.
     settings
         What the exchange was configured with where the sort was built: its graph may be built by the scheduler.
+    place, kept
+        The workers for which the memory is stated, where they are known; and whether finished parts stay there, or are
+        written as they come.
     """
 
     what: str
@@ -65,6 +69,8 @@ class Plan:
     rounds: int
     reasons: tuple[str, ...]
     settings: Any = None
+    place: needs.Workers | None = None
+    kept: bool = True
 
     @property
     def tasks(self) -> int:
@@ -89,6 +95,31 @@ class Plan:
         held = sum(-(-count // max(workers, 1)) / count for count in (self.runs, self.parts))
         return round(self.nbytes * (held + max(LOCAL_SORT_PEAK / self.runs, MERGE_PEAK / self.parts)))
 
+    @property
+    def spills(self) -> bool:
+        """Whether runs go to disk where memory ends, and what that takes is known."""
+        return self.exchange == "pull" and self.backend == "numpy" and bool(self.nbytes)
+
+    def fit(self, workers: needs.Workers, kept: bool = True) -> Plan:
+        """Return the plan for these workers.
+
+        Raises
+        ------
+        SortMemoryError
+            A run or a part is too large for one of them, even with all others on disk; the message says what would do.
+        """
+        if self.spills and self.nbytes is not None:
+            needs.require("a partition of the input", self.nbytes / self.runs, workers)
+            needs.require("a partition of the result", self.nbytes / self.parts, workers)
+            needs.require_search(self.runs, self.parts, workers)
+        return replace(self, place=workers, kept=kept)
+
+    def need(self) -> needs.Need | None:
+        """Return what each worker holds at its peak; None where runs do not spill, or something is not known."""
+        if not self.spills or self.nbytes is None or self.place is None:
+            return None
+        return needs.needs(nbytes=self.nbytes, runs=self.runs, parts=self.parts, workers=self.place, kept=self.kept)
+
     def estimates(self) -> tuple[Estimate, ...]:
         """Return what each phase will take; nothing where sizes are not known, or GPUs sort: their rates are not."""
         if self.rows is None or self.nbytes is None or self.backend != "numpy":
@@ -106,7 +137,9 @@ class Plan:
             "parts": f"{self.parts:,} of equal size{self._part_rows()}",
             "exchange": f"{self.exchange_text}{self._traffic()}",
         }
-        if self.nbytes is not None:
+        if self.place is not None and (need := self.need()) is not None:
+            told["memory"] = need.explain(self.place)
+        elif self.nbytes is not None:
             alone, shared = bytes_text(self.peak() or 0), bytes_text(self.peak(4) or 0)
             told["memory"] = f"about {alone} in one process, {shared} a worker on 4"
         if found := self.estimates():

@@ -45,12 +45,15 @@ def _ask(client: Any) -> dict[str, dict[str, Any]]:
     if client is None:
         return {THIS: _held()}
     try:
-        answers: dict[str, dict[str, Any]] = client.sync(
-            client._run, _held_by_worker, on_error="ignore", callback_timeout=PATIENCE
-        )
+        answers: dict[str, dict[str, Any]] = client.sync(_ask_workers, client, callback_timeout=PATIENCE)
     except (TimeoutError, OSError):
         return {}
     return answers
+
+
+async def _ask_workers(client: Any) -> Any:
+    """Ask them on the client's own loop, where `run` is awaited: `run` itself knows no time limit."""
+    return await client.run(_held_by_worker, on_error="ignore")
 
 
 def _held_by_worker(dask_worker: Any = None) -> dict[str, Any]:

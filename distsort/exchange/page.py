@@ -16,37 +16,37 @@ from distsort.report import bytes_text, seconds_text
 from distsort.report_html import document, heading, table, tracks
 
 if TYPE_CHECKING:
-    from distsort.exchange.scheduler import PullState
+    from distsort.exchange.news import News
 
 PATH = "/distsort-exchange"
 REFRESH = 2
 """Seconds between two looks of the page."""
 
 
-def add_page(state: PullState) -> None:
-    """Add the page to the scheduler of `state`, if it has a dashboard server."""
-    application = getattr(state.scheduler, "http_application", None)
+def add_page(news: News) -> None:
+    """Add the page to the scheduler that `news` is of, if it has a dashboard server."""
+    application = getattr(news.scheduler, "http_application", None)
     if application is not None:
-        routes = [(PATH, _Page, {"state": state}), (f"{PATH}.json", _Json, {"state": state})]
+        routes = [(PATH, _Page, {"news": news}), (f"{PATH}.json", _Json, {"news": news})]
         application.add_application(web.Application(routes))
 
 
 class _Json(web.RequestHandler):
-    def initialize(self, state: PullState) -> None:
-        self.state = state
+    def initialize(self, news: News) -> None:
+        self.news = news
 
     def get(self) -> None:
         self.set_header("Content-Type", "application/json")
-        self.write(json.dumps(self.state.overview()))
+        self.write(json.dumps(self.news.overview()))
 
 
 class _Page(_Json):
     def get(self) -> None:
-        self.write(render(self.state.overview()))
+        self.write(render(self.news.overview()))
 
 
 def render(overview: dict[str, Any]) -> str:
-    """Return the page that shows an overview (see `PullState.overview`)."""
+    """Return the page that shows an overview (see `News.overview`)."""
     workers = [
         (address, f"{w['runs']:,}", *(bytes_text(w[k]) for k in ("memory", "disk", "spilled", "pulled")))
         for address, w in overview["workers"].items()

@@ -37,6 +37,7 @@ from distsort.cuts import Probes
 from distsort.exchange.handles import Handle, Options, Routes, Source
 from distsort.local import Run, Spec, make_run, sample
 from distsort.merge import merge_runs
+from distsort.needs import probes_of
 from distsort.search import aim, bracket, close, cut_one, narrow
 
 T = TypeVar("T")
@@ -48,6 +49,8 @@ DEVICE_SAMPLES = 8
 def make(block: Block, spec: Spec, meta: Block | None, options: Options) -> Handle:
     """Sort a block and keep the run on this worker."""
     service = _service()
+    if service is not None and not blocks.on_device(block):
+        service.require("a partition of the input", blocks.nbytes(block))
     key, attempt = service.begin() if service is not None else (None, "")
     run = make_run(block, spec, meta)
     seen = sample(run, spec, options.samples * (DEVICE_SAMPLES if blocks.on_device(run.rows) else 1))
@@ -70,6 +73,8 @@ def find_cuts(handles: Sequence[Handle], spec: Spec, parts: int, options: Option
     barrier = service.worker.get_current_task() if service is not None else None
     sources = tuple(h.source for h in handles)
     samples = [h.sample for h in handles]
+    if service is not None and not sources[0].host:
+        service.require("a partition of the result", sum(seen.nbytes for seen in samples) / parts)
     if len(handles) == 1:
         return Routes(cut_one(samples[0].length, parts), sources, options, barrier)
 
@@ -80,9 +85,13 @@ def find_cuts(handles: Sequence[Handle], spec: Spec, parts: int, options: Option
             return [run.keys_at(p, spec) for run, p in zip(held, positions, strict=True) if run is not None]
         return _reading(service, barrier, options, lambda: service.reader.probe(sources, positions, options))
 
-    search = bracket(samples, spec, parts, options.probes)
-    while search.width > options.probes:
-        search = narrow(search, ask(search.probes), spec, options.probes)
+    limit = None if service is None else service.size.limit
+    probes = options.probes if limit is None else min(options.probes, probes_of(len(sources), parts, limit))
+    search = bracket(samples, spec, parts, probes)
+    before = search.width + 1
+    while probes < search.width < before:
+        before = search.width
+        search = narrow(search, ask(search.probes), spec, probes)
     search = aim(search, None)
     return Routes(close(search, ask(search.probes), spec), sources, options, barrier)
 
@@ -94,12 +103,19 @@ def make_part(routes: Routes, part: int, spec: Spec) -> Block:
     filled = [r for r, (start, stop) in enumerate(table) if stop > start] or [0]
     bounds = [(routes.sources[r], int(table[r, 0]), int(table[r, 1])) for r in filled]
     starts = routes.cuts.starts
+    service = _service()
+    if service is not None:
+        service.excess()
     with ExitStack() as until_merged:
         if bounds[0][0].held is not None:
             pieces = [source.held.cut(start, stop) for source, start, stop in bounds if source.held is not None]
         else:
             pieces = _pull(bounds, routes, until_merged)
-        return merge_runs(pieces, spec, routes.cuts.first(part), [starts[r] for r in filled])
+            service.excess()
+        made = merge_runs(pieces, spec, routes.cuts.first(part), [starts[r] for r in filled])
+    if service is not None:
+        service.excess()
+    return made
 
 
 def _pull(bounds: Sequence[tuple[Source, int, int]], routes: Routes, stack: ExitStack) -> list[Run]:

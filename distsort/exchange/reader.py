@@ -13,7 +13,7 @@ import pickle
 import time
 from collections import defaultdict
 from collections.abc import Coroutine, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from distributed.protocol import to_serialize
@@ -31,6 +31,8 @@ from distsort.local import Run
 
 if TYPE_CHECKING:
     from distsort.exchange.worker import WorkerService
+
+T = TypeVar("T")
 
 MAPPED_MESSAGE = 1 << 40
 """Bytes of one answer that is mapped memory: all that is asked for."""
@@ -105,7 +107,8 @@ class Reader:
         try:
             pieces = self.service.call(self._pull(self.worker.get_current_task(), slices, options, held))
             come = time.perf_counter()
-            yield [join(p) for p in pieces]
+            whole = [join(p) for p in _one_by_one(pieces)]
+            yield whole
         finally:
             if held:
                 self.service.devices.release([source.address for source, _ in held])
@@ -135,7 +138,7 @@ class Reader:
             # What is mapped is copied once, straight to its place: no need to come in small messages.
             host = slices[mine[0]].source.host
             mapped = bool(host) and self.service.devices.maps(address, host)
-            limit = MAPPED_MESSAGE if mapped else options.message
+            limit = MAPPED_MESSAGE if mapped else self.service.message(options.message)
             for batch in transport.batches([slices[i] for i in mine], limit):
                 runs = await self._fetch(address, [s for _, s in batch], options, held)
                 for (at, _), run in zip(batch, runs, strict=True):
@@ -205,11 +208,21 @@ class Reader:
         except OSError as error:
             raise Trouble(sources[0], "unreachable", str(error)) from error
         finally:
-            call.cancel()
-            self.calls[address].discard(call)
+            if question == "distsort_slices" and fields["host"] and not call.done():
+                # The owner will have leased memory to an answer that nobody waits for.
+                call.add_done_callback(lambda late: self._end_late(sources[0], late, options))
+            else:
+                call.cancel()
+                self.calls[address].discard(call)
         if answer is not None and answer["lost"] is not None:
             raise Trouble(next(s for s in sources if s.attempt == answer["lost"]), "lost")
         return answer
+
+    def _end_late(self, source: Source, call: asyncio.Future[Any], options: Options) -> None:
+        """End the lease of an answer that came after its reader had gone."""
+        self.calls[source.address].discard(call)
+        if not call.cancelled() and call.exception() is None and (lease := call.result().get("lease")):
+            self._end_leases([(source, lease)], options)
 
     def _later(self, question: Coroutine[Any, Any, Any]) -> None:
         """Send news that nobody waits for; if the owner is dead, so is what it would do."""
@@ -269,6 +282,13 @@ class Reader:
         """End the pulls of a part that is not wanted any more."""
         for task in list(self.pulls.get(key, ())):
             task.cancel()
+
+
+def _one_by_one(lists: list[list[T]]) -> Iterator[list[T]]:
+    """Yield lists from the first to the last, and keep none of them."""
+    lists.reverse()
+    while lists:
+        yield lists.pop()
 
 
 def _by_address(sources: Sequence[Source]) -> list[tuple[str, list[int]]]:

@@ -25,6 +25,7 @@ from distsort import blocks
 from distsort.blocks import Column
 from distsort.cuts import IntArray
 from distsort.local import Run, Spec
+from distsort.merge import in_one_piece
 
 CHUNK = 1 << 17
 """Bytes of rows in one chunk; a slice reads at most two chunks more than it needs."""
@@ -106,7 +107,9 @@ class RunFile:
             chunk.cut(max(start - base, 0), min(stop - base, len(chunk)))
             for base, chunk in zip(starts[first:last].tolist(), self._rows.read(self.path, first, last), strict=True)
         ]
-        return join(pieces)
+        # A view of a chunk would keep all of that.
+        whole = join(pieces) if len(pieces) > 1 else _copy(pieces[0])
+        return Run(in_one_piece(whole.rows), whole.keys)
 
     def keys_at(self, positions: IntArray, spec: Spec) -> tuple[Column, ...]:
         """Read the keys at some positions, in any order: brackets of a search overlap."""
@@ -129,6 +132,10 @@ class RunFile:
     def close(self) -> None:
         """Remove the file."""
         self.path.unlink(missing_ok=True)
+
+
+def _copy(run: Run) -> Run:
+    return Run(run.rows.copy(), None if run.keys is None else tuple(column.copy() for column in run.keys))
 
 
 def join(pieces: list[Run]) -> Run:

@@ -52,20 +52,20 @@ class RunStore:
         Bytes of runs to keep in host memory; None for no limit.
     device_budget
         Asked when the first run on a device comes: bytes of runs to keep there; None for no limit.
-    pressure
-        Asked on each `put`: whether the process as a whole is short of memory, so that the run goes to disk at once.
+    excess
+        Asked on each `put`: how many bytes the process as a whole should let go of, whatever the budget says.
     """
 
     def __init__(
         self,
         directory: Path,
         budget: int | None,
-        pressure: Callable[[], bool] = lambda: False,
+        excess: Callable[[], int] = lambda: 0,
         device_budget: Callable[[], int | None] = lambda: None,
     ) -> None:
         self.directory = directory
         self.budget = budget
-        self.pressure = pressure
+        self.excess = excess
         self.device_budget = device_budget
         self.spilled = 0
         self.spills = 0
@@ -175,16 +175,16 @@ class RunStore:
     def _shrink(self) -> None:
         with self._spilling:
             if self.bytes_in("device"):
-                for attempt in self._surplus("device", self.device_budget()):
+                for attempt in self._surplus("device", self.device_budget(), 0):
                     self._move(attempt, "device", "host")
-            for attempt in self._surplus("host", 0 if self.pressure() else self.budget):
+            for attempt in self._surplus("host", self.budget, self.excess()):
                 self._move(attempt, "host", "disk")
 
-    def _surplus(self, tier: str, budget: int | None) -> Sequence[str]:
-        """Return what a tier must give up to stay within its budget, the oldest run first."""
+    def _surplus(self, tier: str, budget: int | None, excess: int) -> Sequence[str]:
+        """Return what a tier must give up to stay within its budget and end an excess, the oldest run first."""
         with self._lock:
             here = [(a, h.nbytes) for a, h in self._held.items() if h.tier == tier]
-        over = sum(n for _, n in here) - budget if budget is not None else 0
+        over = max(excess, sum(n for _, n in here) - budget if budget is not None else 0)
         chosen = []
         for attempt, nbytes in here:
             if over <= 0:

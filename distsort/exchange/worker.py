@@ -22,6 +22,7 @@ from distributed import Reschedule, Worker
 from distributed.diagnostics.plugin import WorkerPlugin
 from distributed.protocol import to_serialize
 from distributed.protocol.pickle import dumps
+from tornado.ioloop import PeriodicCallback
 
 from distsort import blocks, config
 from distsort.cuts import IntArray
@@ -32,20 +33,22 @@ from distsort.exchange.reader import Reader
 from distsort.exchange.scheduler import PullPlugin
 from distsort.exchange.store import LostRunError, RunStore
 from distsort.local import Run, Sample, Spec
+from distsort.memory import give_back
+from distsort.needs import CEILING, MESSAGE_SHARE, STORE_SHARE, Workers, require
 
 if TYPE_CHECKING:
     from distsort.exchange.device import DeviceTransport
 
 T = TypeVar("T")
 
-STORE_SHARE = 0.4
-"""Share of the worker's memory limit, and of its GPU, that runs may take; input, output and merges need the rest."""
-
-PRESSURE_BELOW_SPILL = 0.1
-"""The store spills when the process is this share of the limit below the point where Dask would begin to."""
-
 REMOVE_AGAIN = (0.1, 0.5, 1.5)
 """Seconds after which connections to a dead worker are cut once more: one begun just after its end is retried long."""
+
+DEVICE_SHARE = 0.4
+"""Share of the worker's GPU that runs may take; input, output and merges need the rest."""
+
+LOOK_AGAIN = 0.5
+"""Seconds between two looks at the memory of a process that holds runs."""
 
 FEW_KEYS = 8192
 FEW_RUNS = 4
@@ -74,7 +77,8 @@ class WorkerService:
         memory = worker.memory_manager
         limit = memory.memory_limit
         budget = int(STORE_SHARE * limit) if limit else None
-        self.store = RunStore(_spill_directory(worker), budget, self._pressure, _device_budget)
+        self.size = Workers(1, worker.state.nthreads, limit)
+        self.store = RunStore(_spill_directory(worker), budget, self.excess, _device_budget)
         self.threads = ThreadPoolExecutor(2, thread_name_prefix="distsort")
         self.reader = Reader(self, config.get_bytes("pull.bytes-in-flight"))
         self._devices: DeviceTransport | None = None
@@ -104,6 +108,9 @@ class WorkerService:
             )
             worker.stream_handlers.update({"distsort-free": self.on_free, "distsort-gone": self.on_gone})
             worker.metrics[NAME] = lambda worker: self.report()
+            look = PeriodicCallback(self._look, LOOK_AGAIN * 1000)
+            worker.periodic_callbacks[NAME] = look
+            look.start()
             if NAME not in worker.plugins:
                 await worker.plugin_add(_Watch(self), name=NAME)
             await worker.scheduler.register_scheduler_plugin(plugin=dumps(PullPlugin()), name=NAME, idempotent=True)
@@ -145,6 +152,10 @@ class WorkerService:
 
     # Runs of this worker
 
+    def require(self, what: str, nbytes: float) -> None:
+        """Refuse to sort a block, or to merge parts, of a size for which this worker is too small."""
+        require(what, nbytes, self.size)
+
     def begin(self) -> tuple[Any, str]:
         """Tell the scheduler that a run is being made, on the stream that will say "finished"; return key and attempt.
 
@@ -169,6 +180,11 @@ class WorkerService:
         row_bytes = sample.nbytes / max(sample.length, 1)
         host = self.devices.host if blocks.on_device(run.rows) else ""
         return Handle(Source(key, attempt, self.address, row_bytes, host), sample)
+
+    async def _look(self) -> None:
+        """Give memory back between tasks too: a paused worker starts none, and could stay paused for ever."""
+        if len(self.store):
+            await self.in_thread(self.excess)
 
     def on_free(self, attempts: Sequence[str]) -> None:
         """Free runs that the scheduler says are not needed any more."""
@@ -202,10 +218,12 @@ class WorkerService:
 
     def _pack(self, wanted: Sequence[tuple[str, int, int]], host: str, reader: str) -> dict[str, Any]:
         nbytes = sum((stop - start) * self.store.row_bytes(attempt) for attempt, start, stop in wanted)
-        if not any(self.store.from_device(attempt) for attempt, _, _ in wanted):
-            return transport.pack([self.store.cut(*w) for w in wanted], nbytes)
-        with self.devices.packing():
-            return transport.pack([self.store.cut(*w) for w in wanted], nbytes, self.devices, host, reader)
+        if any(self.store.from_device(attempt) for attempt, _, _ in wanted):
+            with self.devices.packing():
+                return transport.pack([self.store.cut(*w) for w in wanted], nbytes, self.devices, host, reader)
+        answer = transport.pack([self.store.cut(*w) for w in wanted], nbytes)
+        self.excess()
+        return answer
 
     def on_copied(self, lease: str) -> None:
         """Let go of device memory that a peer has read."""
@@ -229,12 +247,18 @@ class WorkerService:
     def _disconnect(self, address: str) -> None:
         self.worker.rpc.remove(address)
 
-    def _pressure(self) -> bool:
-        memory = self.worker.memory_manager
-        if not memory.memory_limit or not memory.memory_spill_fraction:
-            return False
-        share = self.worker.monitor.get_process_memory() / memory.memory_limit
-        return bool(share > memory.memory_spill_fraction - PRESSURE_BELOW_SPILL)
+    def message(self, wanted: int) -> int:
+        """Return the bytes of one answer, which is held some times over where it is made: less for small workers."""
+        return wanted if self.size.limit is None else min(wanted, int(MESSAGE_SHARE * self.size.limit))
+
+    def excess(self) -> int:
+        """Return how many bytes this process holds above its ceiling, having given back what it does not use."""
+        if self.size.limit is None:
+            return 0
+        ceiling = int(CEILING * self.size.limit)
+        if self.worker.monitor.get_process_memory() > ceiling:
+            give_back()
+        return max(self.worker.monitor.get_process_memory() - ceiling, 0)
 
 
 class _Watch(WorkerPlugin):
@@ -252,7 +276,7 @@ class _Watch(WorkerPlugin):
 
 
 def _device_budget() -> int:
-    return int(STORE_SHARE * device_memory())
+    return int(DEVICE_SHARE * device_memory())
 
 
 def _spill_directory(worker: Worker) -> Path:

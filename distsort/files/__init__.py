@@ -38,6 +38,7 @@ from distsort.io.scratch import scratch_folder
 from distsort.io.source import Source
 from distsort.io.storage import Store, resolve
 from distsort.local import Spec
+from distsort.needs import Workers
 from distsort.order import Order
 from distsort.progress import Progress
 from distsort.progress_watch import watch
@@ -133,7 +134,7 @@ def sort_files(
     OutputError
         The output exists, or cannot be written.
     SortMemoryError
-        `memory` is too small for the largest piece of the input; the message says what would do.
+        `memory`, or a worker, is too small for the largest piece of the input; the message says what would do.
     ValidationError
         The parts are not the input in order; nothing was published.
 
@@ -281,6 +282,9 @@ def _on_dask(job: Job, stage: Stage, client: Any, progress: Progress, show: bool
             enforce_metadata=False,
         )
         plan = replace(plan_sort_values(frame, by, **options), rows=source.rows, nbytes=source.nbytes)
+        size = None if connected is None else Workers.of(connected.scheduler_info(n_workers=-1))
+        if size is not None:
+            plan = plan.fit(size, kept=False)
         token = uuid.uuid4().hex
         make = dask.delayed(write, pure=False)
         arrange = merge_rows if job.presorted else sort_values
@@ -294,7 +298,11 @@ def _on_dask(job: Job, stage: Stage, client: Any, progress: Progress, show: bool
             written = list(dask.compute(*writes)) if connected is None else _gather(connected, writes, refresh)
         read_all = read_tallies(stage.store, stage.folder, len(source.pieces))
         workers = held()
-        needed = (plan.peak(len(workers)) or 0) + budget.LIBRARIES
+        need = plan.need()
+        if need is None:
+            needed = (plan.peak(len(workers)) or 0) + budget.LIBRARIES
+        else:
+            needed = max(need.peak - max((worker.base for worker in workers), default=0), 0)
         return Done(read_all, written, scheduler, plan.explain(), workers, needed)
 
 

@@ -86,6 +86,12 @@ def check_files(
     return checked
 
 
+def _shown(value: Any) -> str:
+    """Return a key as a person reads it: bytes that are text as that text."""
+    text = value.decode(errors="backslashreplace") if isinstance(value, bytes) else str(value)
+    return text if text.isprintable() else repr(value)
+
+
 def _check(source: Source, order: Order, whole: bool) -> Check:
     above: pa.Table | None = None
     first: pa.Table | None = None
@@ -101,7 +107,8 @@ def _check(source: Source, order: Order, whole: bool) -> Check:
             if falls.any():
                 row = int(falls.argmax()) + 1
                 before, after = (
-                    ", ".join(f"{name}={value}" for name, value in frame.iloc[i].items()) for i in (row - 1, row)
+                    ", ".join(f"{name}={_shown(value)}" for name, value in frame.iloc[i].items())
+                    for i in (row - 1, row)
                 )
                 row -= above is not None
                 place = f"{where}, row {seen.get(where, 0) + row:,}"

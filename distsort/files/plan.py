@@ -13,7 +13,7 @@ from distsort.clusters import temporary_directory
 from distsort.estimate import Estimate, estimate, total
 from distsort.files.budget import LIBRARIES, Budget, make_budget, row_bytes
 from distsort.files.source import Location, key_name, open_source, order_of_files
-from distsort.files.where import SHARES, memory_size, parts_of
+from distsort.files.where import memory_size, parts_of, piece_size, workers_for
 from distsort.io.filters import Filters
 from distsort.io.records import Layout
 from distsort.plan import Plan, as_html, as_text, make_plan
@@ -37,7 +37,7 @@ class FilePlan:
     processes, cores
         How many processes sort there, and on how many cores together.
     peak
-        Bytes that each process needs at its peak; beside what it holds before, where there is no budget.
+        Bytes that each process needs at its peak; beside what it holds before, on threads and no budget.
     traffic
         Bytes that cross between processes at most.
     estimates
@@ -82,8 +82,9 @@ class FilePlan:
         if self.budget is None:
             told.update(self.plan.facts())
             told["exchange"] = self.plan.exchange_text
-            each = "the process" if self.processes == 1 else f"each of {self.processes} processes"
-            told["memory"] = f"about {bytes_text(self.peak)} in {each}, beside what it holds at the start"
+            if self.plan.need() is None:
+                each = "the process" if self.processes == 1 else f"each of {self.processes} processes"
+                told["memory"] = f"about {bytes_text(self.peak)} in {each}, beside what it holds at the start"
         else:
             for line in self.budget.explain().splitlines():
                 name, text = line.split(maxsplit=1)
@@ -152,10 +153,10 @@ def plan_files(
         format=format,
         delimiter=delimiter,
         layout=layout,
-        part_size=None if limit is None else limit // SHARES,
+        part_size=piece_size(None, limit),
         filters=filters,
     )
-    parts = parts_of(source, npartitions)
+    parts = parts_of(source, npartitions, piece_size(None, None) if limit is None else None)
     budget = None if limit is None else make_budget(source, parts, limit)
     threads = budget is not None or source.nbytes <= config.get_bytes("files.in-process")
     sorter = backend or config.get("backend") or "numpy"
@@ -172,7 +173,10 @@ def plan_files(
         threshold=int(config.get("pull.threshold")),
         slices=int(config.get("graph.slices")),
     )
-    processes = 1 if threads else max(1, min(CPU_COUNT, len(source.pieces)))
+    workers = None if threads else workers_for(source)
+    processes = 1 if workers is None else workers.count
+    if workers is not None:
+        plan = plan.fit(workers, kept=False)
     traffic = 0 if threads or plan.exchange == "none" else source.nbytes
     alone = budget is None and plan.exchange == "none"
     estimates = estimate(
@@ -186,6 +190,8 @@ def plan_files(
         source=source.format,
         target="parquet" if source.format == "csv" else source.format,
     )
+    need = plan.need()
+    shared = (plan.peak(processes) or 0) + LIBRARIES if need is None else need.peak
     return FilePlan(
         plan,
         source.files,
@@ -195,7 +201,7 @@ def plan_files(
         "this process" if threads else "a cluster of this machine, unless another one is named",
         processes,
         CPU_COUNT if budget is None else budget.threads,
-        (plan.peak(processes) or 0) + LIBRARIES if budget is None else budget.peak,
+        shared if budget is None else budget.peak,
         traffic,
         tuple(e for e in estimates if sorter == "numpy" and not (alone and e.phase == "merge")),
         budget,

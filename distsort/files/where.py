@@ -16,12 +16,11 @@ from distsort.clusters import connect, local_cluster
 from distsort.errors import OptionError
 from distsort.io.source import Source
 from distsort.io.storage import Store
+from distsort.needs import Workers, room
 from distsort.report import bytes_text
 
-# Pieces that fit the memory of a process of its own; and those that fit the memory of a worker, which holds rows some
-# times over while it sorts or merges them, beside its store of runs and its libraries.
+# Pieces that fit the memory of a process of its own.
 SHARES = 32
-WORKER_SHARES = 24
 
 
 @contextmanager
@@ -81,8 +80,19 @@ def piece_size(client: Any, memory: int | None) -> int:
         return size
     with _client(client) as connected:
         workers = connected.scheduler_info(n_workers=-1)["workers"].values()
-    limits = [worker["memory_limit"] // worker["nthreads"] for worker in workers if worker["memory_limit"]]
-    return min([size, *(limit // WORKER_SHARES for limit in limits)])
+    return min([size, *(room(w["memory_limit"], w["nthreads"]) for w in workers if w["memory_limit"])])
+
+
+def workers_for(source: Source) -> Workers:
+    """Return the workers of the connected cluster, or of the one that would be started for a source."""
+    client = _connected()
+    found = None if client is None else Workers.of(client.scheduler_info(n_workers=-1))
+    if found is not None:
+        return found
+    from distributed.system import MEMORY_LIMIT
+
+    cores = os.cpu_count() or 1
+    return Workers(max(1, min(cores, len(source.pieces))), 1, MEMORY_LIMIT // cores)
 
 
 def _connected() -> Any:

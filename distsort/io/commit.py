@@ -12,7 +12,8 @@ Every step before the second rename can be undone by renames only; the data of t
 the new one stands. A running job holds a lock (flock) on both hidden folders, which the kernel drops when the process
 dies, however it dies: a folder that is not locked was left by a killed job, and the next job that writes to the same
 place removes it, or puts it back when the output itself is missing. On object stores a rename is a copy of each file
-and ``_SUCCESS`` is written last, so readers that wait for it see whole outputs only.
+and ``_SUCCESS`` is written last, so readers that wait for it see whole outputs only. They know no locks: there a lease
+beside the staging folder says who is at work, and what a killed job left is undone by it (see `distsort.io.lease`).
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from contextlib import contextmanager, suppress
 from typing import IO, Any
 
 from distsort.errors import OptionError, OutputError
+from distsort.io.lease import SUFFIX, Lease, undo
 from distsort.io.storage import Store, resolve, same_place
 
 MANIFEST = "_manifest.json"
@@ -71,13 +73,16 @@ class Stage:
         The staging folder; made here.
     overwrite
         Whether an existing output is to be replaced.
+    lease
+        On an object store the claim on the staging folder, which ends with the stage.
     """
 
-    def __init__(self, store: Store, target: str, folder: str, overwrite: bool) -> None:
+    def __init__(self, store: Store, target: str, folder: str, overwrite: bool, lease: Lease | None = None) -> None:
         self.store = store
         self.target = target
         self.folder = folder
         self.overwrite = overwrite
+        self._lease = lease
         self._locks: list[int] = []
         try:
             store.makedirs(folder)
@@ -137,6 +142,8 @@ class Stage:
                     raise OutputError(f"{self.store.url(self.target)}: another job is replacing it now")
                 moved_old = True
                 self.store.rename(self.target, old)
+            if self._lease is not None:
+                self._lease.enter("swapping")
             moved_new = True
             self.store.rename(self.folder, self.target)
             if not self.store.local:
@@ -168,6 +175,10 @@ class Stage:
     def _unlock(self) -> None:
         while self._locks:
             os.close(self._locks.pop())
+        if self._lease is not None:
+            # What cannot be removed now, the next job to this place removes.
+            with suppress(OSError):
+                self._lease.release()
 
 
 def _try_lock(path: str) -> int:
@@ -224,30 +235,51 @@ def begin(
     if not name:
         raise OptionError(f"{shown}: the root of a file system cannot be an output")
     with explained(shown):
-        clean_leftovers(store, target)
-        if not overwrite and not is_vacant(store, target):
-            raise OutputError(f"{shown}: there is an output already: choose another place, or overwrite it")
-        return Stage(store, target, f"{parent}/{_prefix(name)}{uuid.uuid4().hex[:8]}", overwrite)
+        folder = f"{parent}/{_prefix(name)}{uuid.uuid4().hex[:8]}"
+        lease = None if store.local else Lease(store, folder)
+        try:
+            clean_leftovers(store, target, lease)
+            if not overwrite and not is_vacant(store, target):
+                raise OutputError(f"{shown}: there is an output already: choose another place, or overwrite it")
+            return Stage(store, target, folder, overwrite, lease)
+        except BaseException:
+            if lease is not None:
+                with suppress(OSError):
+                    lease.release()
+            raise
 
 
-def clean_leftovers(store: Store, target: str) -> list[str]:
+def clean_leftovers(store: Store, target: str, lease: Lease | None = None) -> list[str]:
     """Remove what a killed job left beside `target`; put an old output back that it had moved away.
+
+    Parameters
+    ----------
+    store, target
+        The output.
+    lease
+        The claim of this job on an object store.
 
     Returns
     -------
     list of str
         The names that were cleaned.
     """
-    if not store.local:
-        return []
     parent, name = target.rsplit("/", 1)
+    if lease is not None:
+        leases = re.compile(rf"{re.escape(_prefix(name))}[0-9a-f]{{8}}{re.escape(SUFFIX)}")
+        found = [f"{parent}/{other}" for other in store.names(parent or "/") if leases.fullmatch(other)]
+        dead = [other.removesuffix(SUFFIX) for other in found if other != lease.path and lease.outlives(other)]
+        for folder in dead:
+            with suppress(FileNotFoundError):  # another job does the same
+                undo(store, folder, target, SUCCESS)
+        return [folder.rsplit("/", 1)[-1] for folder in dead]
     pattern = re.compile(rf"{re.escape(_prefix(name))}[0-9a-f]{{8}}(?P<old>\.old)?")
     cleaned = []
-    for found in store.names(parent or "/"):
-        match = pattern.fullmatch(found)
+    for left in store.names(parent or "/"):
+        match = pattern.fullmatch(left)
         if match is None:
             continue
-        path = f"{parent}/{found}"
+        path = f"{parent}/{left}"
         try:
             handle = _try_lock(path)
         except OSError:
@@ -258,7 +290,7 @@ def clean_leftovers(store: Store, target: str) -> list[str]:
                 store.rename(path, target)
             else:
                 store.remove(path)
-            cleaned.append(found)
+            cleaned.append(left)
         finally:
             os.close(handle)
     return cleaned
@@ -293,7 +325,7 @@ def explained(shown: str) -> Iterator[None]:
 
 def explain(shown: str, error: OSError) -> OutputError:
     """Return the error of the file system as one that names the output and says what to do."""
-    hint = _HINTS.get(error.errno or 0, "see the cause above")
+    hint = _HINTS.get(error.errno or 0, "choose another place, or look at what the file system says")
     refused = OutputError(f"{shown}: cannot be written ({error.strerror or error}): {hint}")
     refused.errno = error.errno
     return refused

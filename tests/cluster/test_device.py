@@ -139,8 +139,12 @@ class Owner:
 
     def __init__(self, transport, run):
         self.transport, self.run = transport, run
+        self.busy = self.asked = None
 
     async def distsort_slices(self, wanted, host, reader):
+        if self.busy is not None:
+            self.asked.set()
+            await self.busy.wait()
         cut = [self.run.cut(start, stop) for _, start, stop in wanted]
         answer = self.transport.pack(cut, host, reader)
         return {"lost": None, "packed": False, **sent(answer)}
@@ -175,6 +179,7 @@ def pulling(ends):
         devices=there,
         loop=loop,
         in_thread=in_thread,
+        message=lambda wanted: wanted,
         call=lambda coroutine: asyncio.run_coroutine_threadsafe(coroutine, loop).result(20),
     )
     yield Reader(service, 1 << 20), there, owners
@@ -248,6 +253,33 @@ def test_a_merge_that_fails_ends_its_leases(pulling):
     settled(reader)
     assert leases(owners) == 0
     assert not +there._mappings.held
+
+
+@pytest.mark.parametrize("how", ["cancelled", "timed out"])
+def test_an_answer_that_comes_after_its_reader_has_gone_leaves_no_lease(pulling, how):
+    from distsort.exchange.reader import Trouble
+
+    reader, _, owners = pulling
+    owner = owners["a"]
+    options = SimpleNamespace(**{**vars(OPTIONS), "timeout": 20.0 if how == "cancelled" else 0.001})
+
+    async def give_up():
+        owner.busy, owner.asked = asyncio.Event(), asyncio.Event()
+        pull = asyncio.ensure_future(reader._pull("part", slices(reader, ("a", 2, 5), ("a", 6, 7)), options, []))
+        await owner.asked.wait()
+        if how == "cancelled":
+            reader.cancel("part")
+            pull.cancel()
+        (outcome,) = await asyncio.gather(pull, return_exceptions=True)
+        assert isinstance(outcome, asyncio.CancelledError if how == "cancelled" else Trouble)
+        assert len(reader.calls["a"]) == 1
+        owner.busy.set()
+        while reader.calls["a"] or reader._news:
+            await asyncio.sleep(0.001)
+
+    reader.service.call(give_up())
+    assert owner.transport._count == 1
+    assert leases(owners) == 0
 
 
 def test_what_cannot_be_mapped_comes_in_another_way_with_no_lease_left(pulling):

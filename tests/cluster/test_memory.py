@@ -187,10 +187,14 @@ def test_runs_leave_the_device_first_and_come_back_to_it(tmp_path, monkeypatch):
     assert not list((tmp_path / "runs").iterdir())
 
 
-def test_under_pressure_everything_goes_to_disk(tmp_path):
-    store = RunStore(tmp_path, budget=None, pressure=lambda: True)
+def test_what_the_process_has_too_much_goes_to_disk(tmp_path):
+    store = RunStore(tmp_path, budget=None, excess=lambda: 1)
     store.put("a", Run(np.arange(10)), VALUES)
     assert store.is_spilled("a")
+    for name in "bcd":
+        store.excess = lambda name=name: 8000 * (name == "d")
+        store.put(name, Run(np.arange(1000)), VALUES)
+    assert [store.is_spilled(name) for name in "abcd"] == [True, True, False, False]
 
 
 def test_a_run_that_was_freed_while_it_was_made_is_not_kept(tmp_path):

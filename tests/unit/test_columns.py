@@ -71,7 +71,7 @@ def test_runs_of_columns_merge_to_the_rows_of_pandas(seed, lengths, labels, null
         assert spec.labels(runs[-1].rows) == labels
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Columns, "to_frame", whole)
-        found = merge_runs(runs, spec)
+        found = merge_runs(list(runs), spec)
     pd.testing.assert_frame_equal(found, expected if labels else expected.reset_index(drop=True))
 
 
@@ -101,7 +101,7 @@ def test_a_partition_with_nulls_makes_frames_of_the_others():
     keys = [sample(run, spec, 8).keys[0] for run in runs]
     assert list(blocks.concat_columns(keys)[:4]) == [2**60 + 1, 2**60 + 3, 2**60, 2**60 + 2]
     assert list(blocks.concat_columns(keys[::-1])[3:]) == [2**60 + 1, 2**60 + 3]
-    found = merge_runs(runs, spec)
+    found = merge_runs(list(runs), spec)
     assert found["v"].tolist() == [3, 1, 4, 2, 5]
     assert found["k"].tolist()[:4] == [2**60, 2**60 + 1, 2**60 + 2, 2**60 + 3]
     assert len(join([runs[0], Run(nulls.iloc[:1])])) == 3

@@ -20,8 +20,9 @@ from hypothesis import strategies as st
 from distsort.errors import InputError, KeyTypeError, OptionError, OutputError, ValidationError
 from distsort.files import check_files, first_rows, sort_files
 from distsort.files.parts import Read, Seen, Tally, WritePart, Written, check_whole, first_fault
-from distsort.files.where import WORKER_SHARES, piece_size
+from distsort.files.where import piece_size
 from distsort.io import csv
+from distsort.needs import room
 from distsort.order import make_order
 
 
@@ -471,8 +472,15 @@ def test_a_client_is_used_and_memory_files_are_refused_there(numbers, tmp_path):
         assert report.scheduler.startswith("1 workers with 2 threads")
         limit = next(iter(client.scheduler_info()["workers"].values()))["memory_limit"]
         with dask.config.set({"distsort.files.part-size": limit}):
-            assert piece_size(client, None) == limit // 2 // WORKER_SHARES
+            assert piece_size(client, None) == room(limit, 2)
         assert piece_size(None, 3200) == 100
         with pytest.raises(OptionError, match="memory://"):
             sort_files(numbers, "memory://refused/out", "k", client=client)
     assert pd.read_parquet(tmp_path / "out")["k"].tolist() == list(range(240))
+
+
+@pytest.mark.parametrize(("text", "shown"), [("b\na\n", "line=a stands below line=b"), ("é\nz\tz\n", "line=b'z\\tz'")])
+def test_lines_that_are_not_in_order_are_shown_as_text(tmp_path, text, shown):
+    path = tmp_path / "in.txt"
+    path.write_text(text)
+    assert shown in check_files(path).fault

@@ -15,8 +15,6 @@ def test_this_process_is_asked():
 class Cluster:
     """Workers that answer what they are told to; each answer is for one question."""
 
-    _run = None
-
     def __init__(self, *answers):
         self.answers = list(answers)
 
@@ -41,3 +39,15 @@ def test_counters_are_those_of_the_job():
 
 def test_a_cluster_that_does_not_answer_has_no_workers():
     assert watch_workers(Cluster(TimeoutError(), OSError()))() == ()
+
+
+def test_workers_that_are_there_answer():
+    from distributed import Client, LocalCluster
+
+    with (
+        LocalCluster(n_workers=1, threads_per_worker=1, processes=False, dashboard_address=":0") as cluster,
+        Client(cluster, set_as_default=False) as client,
+    ):
+        (worker,) = watch_workers(client)()
+        assert worker.name in client.scheduler_info()["workers"]
+        assert 0 < worker.base <= worker.peak
