@@ -16,6 +16,9 @@ from typing import Any
 POOL_SHARE = 0.25
 """Share of the device that cupy's pool may keep unused beside an RMM that has none of it."""
 
+lent = False
+"""Whether other processes may have memory of this one mapped; then `empty_pool` is for who knows when they let go."""
+
 
 @contextmanager
 def device_work(here: bool) -> Iterator[None]:
@@ -36,8 +39,16 @@ def device_work(here: bool) -> Iterator[None]:
     with cupy.cuda.using_allocator(pool.malloc) if beside_rmm else nullcontext():
         yield
         cupy.cuda.get_current_stream().synchronize()
-    if beside_rmm and pool.free_bytes() > POOL_SHARE * device_memory():
+    if beside_rmm and not lent and pool.free_bytes() > POOL_SHARE * device_memory():
         pool.free_all_blocks()
+
+
+def empty_pool() -> None:
+    """Give back what cupy's pool keeps beside an RMM that has none of it."""
+    if _rmm_without_pool():
+        import cupy
+
+        cupy.get_default_memory_pool().free_all_blocks()
 
 
 def _rmm_without_pool() -> bool:

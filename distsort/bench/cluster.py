@@ -227,6 +227,7 @@ def measure(
     """
     sort = sorter(method, case)
     if case.device:
+        client.run(_unmap)  # on all of them before any frees what another has mapped
         client.run(_empty_pools)
     data = collection(client, case) if data is None else data
     times: list[float] = []
@@ -271,6 +272,12 @@ def _finish(result: Any) -> None:
     for future in wait(result, timeout=TIMEOUT).done:
         if future.status == "error":
             future.result()
+
+
+def _unmap(dask_worker: Any) -> None:
+    service = getattr(dask_worker, f"{NAME}_service", None)
+    if service is not None:
+        service.devices.tidy(float("inf"))
 
 
 def _empty_pools() -> None:

@@ -9,21 +9,32 @@ would only add a trip through memory. A slice that is a part by itself is copied
 
 The owner keeps what it has exported until the reader says that it has read it, or is gone: a lease. If the memory
 cannot be exported, or cannot be mapped, the next way is taken, and remembered for that peer.
+
+Mapped memory stays with its owner's pool, and CUDA wants it unmapped before it is freed. So a reader unmaps what it has
+not read for some seconds, and only then does an owner empty its pool::
+
+    reader  reads ... last read |-- UNMAP_AFTER --> unmaps
+    owner   lends ... lease ends |-------- EMPTY_AFTER --------> gives its pool's memory back, where others want it
 """
 
 from __future__ import annotations
 
 import pickle
 import threading
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 from distributed.protocol import to_serialize
 
+from distsort import device_memory
 from distsort.backends import cupy_ipc
 from distsort.device_memory import device_work
 from distsort.local import Run
+
+UNMAP_AFTER, EMPTY_AFTER = 5.0, 15.0
+"""Seconds since the last use."""
 
 READ_IN_PLACE = True
 """Whether mapped slices are merged where they lie; without, they are copied first, which the bench measures."""
@@ -46,6 +57,8 @@ class DeviceTransport:
         self._unmappable: set[str] = set()
         self._lock = threading.Lock()
         self._count = 0
+        self._read: dict[str, float] = {}
+        self._lent: float | None = None
 
     # Owner
 
@@ -80,12 +93,35 @@ class DeviceTransport:
             self._count += 1
             lease = f"lease-{self._count}"
             self.leases[lease] = (reader, frames)
+            self._lent = time.monotonic()
+        device_memory.lent = True
         return lease
 
     def end_lease(self, lease: str) -> None:
         """Let go of what a reader has copied."""
         with self._lock:
             self.leases.pop(lease, None)
+            self._lent = time.monotonic()
+
+    def tidy(self, now: float) -> None:
+        """Unmap memory that was not read for long, and empty the pool when nobody can have it mapped any more.
+
+        Parameters
+        ----------
+        now
+            Of `time.monotonic`, in seconds.
+        """
+        with self._lock:
+            done = [peer for peer, last in self._read.items() if now - last > UNMAP_AFTER]
+            for peer in done:
+                del self._read[peer]
+            empty = not self.leases and self._lent is not None and now - self._lent > EMPTY_AFTER
+            if empty:
+                self._lent = None
+        for peer in done:
+            self._mappings.close(peer)
+        if empty:
+            device_memory.empty_pool()
 
     # Reader
 
@@ -99,10 +135,15 @@ class DeviceTransport:
             self._mappings.hold(owner)
         return READ_IN_PLACE
 
-    def release(self, owners: Iterable[str]) -> None:
+    def release(self, owners: Sequence[str]) -> None:
         """Wait for what this process does on its GPU, then end one `hold` for each name."""
         cupy_ipc.wait()
         self._mappings.release(owners)
+        self._note(owners)
+
+    def _note(self, owners: Iterable[str]) -> None:
+        with self._lock:
+            self._read.update(dict.fromkeys(owners, time.monotonic()))
 
     def unpack(self, owner: str, answer: dict[str, Any], in_place: bool = False) -> list[Run] | None:
         """Turn an answer into slices; None if it must be asked for in another way.
@@ -116,6 +157,7 @@ class DeviceTransport:
             except cupy_ipc.CUDARuntimeError:
                 self._unmappable.add(owner)
                 return None
+            self._note((owner,))
         elif answer["device"] == "ucx":
             frames = list(answer["frames"])
         else:

@@ -11,6 +11,7 @@ import contextlib
 import pickle
 import shutil
 import threading
+import time
 import uuid
 from collections.abc import Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -185,6 +186,8 @@ class WorkerService:
         """Give memory back between tasks too: a paused worker starts none, and could stay paused for ever."""
         if len(self.store):
             await self.in_thread(self.excess)
+        if self._devices is not None:
+            await self.in_thread(self._devices.tidy, time.monotonic())
 
     def on_free(self, attempts: Sequence[str]) -> None:
         """Free runs that the scheduler says are not needed any more."""

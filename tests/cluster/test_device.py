@@ -107,6 +107,36 @@ def test_a_dead_reader_holds_nothing(ends):
     assert not reader._mappings.peers
 
 
+def test_what_nobody_reads_is_unmapped_and_then_given_back(ends, monkeypatch):
+    from distsort import device_memory
+    from distsort.exchange import device
+
+    emptied = []
+    monkeypatch.setattr(device_memory, "empty_pool", lambda: emptied.append(1))
+    monkeypatch.setattr(device_memory, "lent", False)
+    owner, reader = ends
+    owner.tidy(1e9)
+    answer = owner.pack(RUNS, reader.host, "reader")
+    assert device_memory.lent
+    assert reader.hold("owner")
+    reader.unpack("owner", sent(answer), in_place=True)
+    reader.release(["owner"])
+    now = device.time.monotonic()
+    reader.tidy(now + device.UNMAP_AFTER - 1)
+    assert reader._mappings.peers == {"owner"}
+    reader.tidy(now + device.UNMAP_AFTER + 1)
+    assert not reader._mappings.peers
+    owner.tidy(now + 1000)
+    assert not emptied  # the lease is still there
+    owner.end_lease(answer["lease"])
+    owner.tidy(now + device.EMPTY_AFTER - 1)
+    assert not emptied
+    owner.tidy(now + device.EMPTY_AFTER + 10)
+    owner.tidy(now + device.EMPTY_AFTER + 20)
+    assert emptied == [1]
+    assert device.UNMAP_AFTER * 2 < device.EMPTY_AFTER
+
+
 def test_what_cannot_be_mapped_is_asked_for_in_another_way(ends):
     owner, reader = ends
     reader._mappings.broken = True
