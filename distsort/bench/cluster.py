@@ -277,7 +277,7 @@ def _finish(result: Any) -> None:
 def _unmap(dask_worker: Any) -> None:
     service = getattr(dask_worker, f"{NAME}_service", None)
     if service is not None:
-        service.devices.tidy(float("inf"))
+        service.devices.unmap()
 
 
 def _empty_pools() -> None:

@@ -171,6 +171,10 @@ class DeviceTransport:
             runs.append(Run(made[0], tuple(made[1:]) or None))
         return runs
 
+    def unmap(self) -> None:
+        """Unmap all that is not being read."""
+        self._mappings.close()
+
     def forget(self, peer: str) -> None:
         """Unmap what a dead worker had, and end its leases."""
         self._mappings.close(peer)
