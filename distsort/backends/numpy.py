@@ -22,7 +22,7 @@ import numpy.typing as npt
 
 from distsort.backends import numpy_lines
 from distsort.backends.numpy_words import argsort_word, merge_word, merges_by_timsort
-from distsort.blocks import take_array
+from distsort.gather import take_array
 from distsort.keys import Codes, encode
 from distsort.keys.codes import Plain, UIntArray, lay_word
 from distsort.order import Order, array_order

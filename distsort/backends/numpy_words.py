@@ -34,7 +34,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from distsort.blocks import take_array
+from distsort.gather import take_array
 from distsort.keys.codes import BLOCK, UIntArray
 
 Index = npt.NDArray[np.intp]

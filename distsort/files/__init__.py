@@ -11,7 +11,6 @@ folder goes and what was there before stays.
 from __future__ import annotations
 
 import os
-import platform
 import time
 import uuid
 from collections.abc import Iterable, Sequence
@@ -20,12 +19,13 @@ from typing import Any
 
 import dask
 
-import distsort
 from distsort.clusters import temporary_directory
 from distsort.errors import OptionError
 from distsort.files import budget
 from distsort.files.check import Check, check_files, combine_checks, first_rows
-from distsort.files.parts import Read, Tally, Written, check_whole, last_keys, make_tasks, read_tallies
+from distsort.files.manifest import make_manifest
+from distsort.files.parts import Read, Written, check_whole, make_tasks, read_tallies
+from distsort.files.seen import Tally, last_keys
 from distsort.files.source import FORMATS, Location, key_name, open_source, order_of_files
 from distsort.files.where import memory_size, parts_of, piece_size, where_to_run
 from distsort.io import csv
@@ -36,7 +36,7 @@ from distsort.io.parquet_sink import METADATA, join_metadata
 from distsort.io.records import Layout
 from distsort.io.scratch import scratch_folder
 from distsort.io.source import Source
-from distsort.io.storage import Store, resolve
+from distsort.io.storage import resolve
 from distsort.local import Spec
 from distsort.needs import Workers
 from distsort.order import Order
@@ -195,7 +195,7 @@ def sort_files(
             kept = sum((part.tally for part in written), Tally())
             parts = tuple(Part(part.name, part.tally.rows, part.stored) for part in written)
             names = [part.name for part in written]
-            manifest = _manifest(source, order, written, kept.checksum, named)
+            manifest = make_manifest(source, order, written, kept.checksum, named)
             if metadata_file:
                 with explained(stage.store.url(stage.target)):
                     join_metadata(stage.store, stage.folder, names)
@@ -331,43 +331,6 @@ def _within(job: Job, stage: Stage, memory: int, progress: Progress, show: bool)
     workers = tuple(replace(worker, spilled=spilled) for worker in held())
     place = f"{room.threads} of {os.cpu_count()} threads of this process"
     return Done(read, written, place, room.explain(), workers, room.peak - workers[0].base)
-
-
-def _manifest(
-    source: Source,
-    order: Order,
-    written: Sequence[Written],
-    checksum: int,
-    named: Sequence[tuple[Store, str]],
-) -> dict[str, Any]:
-    parts = []
-    for part in written:
-        ends = part.ends.astype(object).where(part.ends.notna(), None).to_dict("records")
-        parts.append(
-            {
-                "file": part.name,
-                "rows": part.tally.rows,
-                "bytes": part.stored,
-                "first": ends[0] if ends else None,
-                "last": ends[-1] if ends else None,
-            }
-        )
-    return {
-        "format": source.sink.suffix.lstrip("."),
-        "made_by": f"distsort {distsort.__version__}, Python {platform.python_version()}",
-        "sources": [store.url(path) for store, path in named],
-        "order": [
-            {
-                "column": key.name,
-                "direction": "desc" if key.descending else "asc",
-                "nulls": "first" if key.nulls_first else "last",
-            }
-            for key in order.keys
-        ],
-        "rows": sum(part.tally.rows for part in written),
-        "checksum": f"{checksum:016x}",
-        "parts": parts,
-    }
 
 
 def _several(src: Location | Iterable[Location]) -> list[Location]:

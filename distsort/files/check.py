@@ -12,7 +12,7 @@ import pandas as pd
 import pyarrow as pa
 
 from distsort.errors import InputError
-from distsort.files.parts import compare_neighbours
+from distsort.files.seen import compare_neighbours
 from distsort.files.source import Location, key_name, open_source, order_of_files
 from distsort.io import csv
 from distsort.io.checksum import table_checksum

@@ -28,9 +28,10 @@ import pyarrow as pa
 from distsort import search
 from distsort.blocks import Block
 from distsort.files.budget import Budget
-from distsort.files.parts import Read, Tally, WritePart, Written
+from distsort.files.parts import Read, WritePart, Written
 from distsort.files.raw_runs import RawForm
 from distsort.files.runs import DiskRun, Form, Tables
+from distsort.files.seen import Tally
 from distsort.io.commit import explain
 from distsort.io.raw import RawReader
 from distsort.io.records import key_table

@@ -25,8 +25,8 @@ import numpy as np
 
 from distsort.backends import get_backend
 from distsort.cuts import IntArray, regular_positions
-from distsort.files.parts import Tally
 from distsort.files.runs import SAMPLES, Slice
+from distsort.files.seen import Tally
 from distsort.io.raw import Bytes, Index, Raw, RawReader, fill
 from distsort.io.source import to_frame
 from distsort.local import Sample, Spec, refuse_unsorted

@@ -22,7 +22,7 @@ from distsort import blocks
 from distsort.backends import get_backend
 from distsort.blocks import Block
 from distsort.cuts import IntArray, regular_positions
-from distsort.files.parts import Tally
+from distsort.files.seen import Tally
 from distsort.io.sink import keys_with_nan
 from distsort.io.source import Source, to_frame, to_table
 from distsort.local import Run, Sample, Spec, make_run

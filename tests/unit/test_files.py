@@ -19,7 +19,8 @@ from hypothesis import strategies as st
 
 from distsort.errors import InputError, KeyTypeError, OptionError, OutputError, ValidationError
 from distsort.files import check_files, first_rows, sort_files
-from distsort.files.parts import Read, Seen, Tally, WritePart, Written, check_whole, first_fault
+from distsort.files.parts import Read, WritePart, Written, check_whole
+from distsort.files.seen import Seen, Tally, first_fault
 from distsort.files.where import piece_size
 from distsort.io import csv
 from distsort.needs import room
