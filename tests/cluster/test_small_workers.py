@@ -35,8 +35,8 @@ def lazily(partitions: int, rows: int) -> dd.DataFrame:
     ("limit", "partitions", "rows"),
     [
         pytest.param(320 << 20, 80, 500_000, id="larger than all their memory"),
-        pytest.param(272 << 20, 24, 500_000, id="the smallest workers"),
-        pytest.param(320 << 20, 8, 1_450_000, id="the largest partitions"),
+        pytest.param(288 << 20, 24, 500_000, id="the smallest workers"),
+        pytest.param(320 << 20, 8, 1_200_000, id="the largest partitions"),
     ],
 )
 def test_small_workers_sort_what_is_larger_than_they_are_and_none_is_restarted(limit, partitions, rows):
