@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import dask.array as da
 import dask.dataframe as dd
 import numpy as np
@@ -20,13 +22,18 @@ def rows_of(number: int, rows: int) -> pd.DataFrame:
     return pd.DataFrame({"k": keys, "id": np.arange(rows) + number * rows})
 
 
+def zeros_of(number: int, rows: int) -> pd.DataFrame:
+    """Rows that take no more memory while they are made than they do then."""
+    return pd.DataFrame(np.zeros((rows, 2), np.int64), columns=["k", "id"], copy=False)
+
+
 def ends_of(part: pd.DataFrame) -> pd.DataFrame:
     facts = {"n": [len(part)], "ids": [part.id.sum()], "ordered": [part.k.is_monotonic_increasing]}
     return pd.DataFrame({**facts, "first": [part.k.iloc[0]], "last": [part.k.iloc[-1]]})
 
 
-def lazily(partitions: int, rows: int) -> dd.DataFrame:
-    return dd.from_map(rows_of, range(partitions), rows=rows, meta=rows_of(0, 0), enforce_metadata=False)
+def lazily(partitions: int, rows: int, make: Callable[[int, int], pd.DataFrame] = rows_of) -> dd.DataFrame:
+    return dd.from_map(make, range(partitions), rows=rows, meta=rows_of(0, 0), enforce_metadata=False)
 
 
 @pytest.mark.slow
@@ -87,7 +94,7 @@ def test_below_the_smallest_workers_it_is_refused():
 
 def test_partitions_of_unknown_size_are_refused_by_the_first_worker_that_sees_one(small):
     pids = kit.worker_pids(small)
-    ordered = distsort.sort_values(lazily(8, 2_500_000), "k", exchange="pull")
+    ordered = distsort.sort_values(lazily(8, 2_500_000, zeros_of), "k", exchange="pull")
     with pytest.raises(SortMemoryError, match=r"a partition of the input has 38\.\d MiB: .* and has 320\.0 MiB"):
         small.compute(ordered.map_partitions(len)).result(kit.PATIENCE)
     few = distsort.sort_values(lazily(16, 200_000), "k", npartitions=1, exchange="pull")
