@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
+import pyarrow as pa
 
 from distsort import columns
 from distsort.columns import Columns
@@ -150,6 +151,28 @@ def _with_objects(frame: pd.DataFrame, columns: list[int]) -> pd.DataFrame:
         values = frame.iloc[:, i].to_numpy(dtype=object, na_value=None)
         changed.isetitem(i, pd.Series(values, index=frame.index, dtype=object))
     return changed
+
+
+def in_one_piece(block: Block) -> Block:
+    """Copy the chunks of Arrow columns, and no more of them than the block's rows, into one.
+
+    To join Arrow columns copies nothing: the whole of what was joined stays. To gather rows puts the chunks together,
+    but then they are there as well.
+    """
+    if library(block) != "pandas" or not is_frame(block):
+        return block
+    whole = block.copy(deep=False)
+    for i, dtype in enumerate(block.dtypes):
+        column = block.iloc[:, i].array
+        if isinstance(column, pd.arrays.ArrowExtensionArray):
+            chunks = column.__arrow_array__()
+            # One alone would be handed back as it is.
+            joined = pa.chunked_array([pa.concat_arrays([*chunks.chunks, pa.array([], chunks.type)])])
+            made = type(column)(joined)
+            if made.dtype != dtype:  # strings whose null is NaN
+                made = type(column)(joined, dtype=dtype)
+            whole.isetitem(i, pd.Series(made, index=whole.index, copy=False))
+    return whole
 
 
 def concat_columns(columns: Sequence[Column]) -> Column:

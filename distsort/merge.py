@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-import pandas as pd
-import pyarrow as pa
 
 from distsort import blocks
 from distsort.backends import get_backend
@@ -71,28 +69,6 @@ def _merge_rows(pieces: list[Run], spec: Spec) -> Block:
         del held
     if not blocks.on_device(first):
         pieces.clear()
-        rows = in_one_piece(rows)
+        rows = blocks.in_one_piece(rows)
     del first
     return blocks.take(rows, backend.merge_order(columns, bounds, spec.order), labels)
-
-
-def in_one_piece(block: Block) -> Block:
-    """Copy the chunks of Arrow columns, and no more of them than the block's rows, into one.
-
-    To join Arrow columns copies nothing: the whole of what was joined stays. To gather rows puts the chunks together,
-    but then they are there as well.
-    """
-    if blocks.library(block) != "pandas" or not blocks.is_frame(block):
-        return block
-    whole = block.copy(deep=False)
-    for i, dtype in enumerate(block.dtypes):
-        column = block.iloc[:, i].array
-        if isinstance(column, pd.arrays.ArrowExtensionArray):
-            chunks = column.__arrow_array__()
-            # One alone would be handed back as it is.
-            joined = pa.chunked_array([pa.concat_arrays([*chunks.chunks, pa.array([], chunks.type)])])
-            made = type(column)(joined)
-            if made.dtype != dtype:  # strings whose null is NaN
-                made = type(column)(joined, dtype=dtype)
-            whole.isetitem(i, pd.Series(made, index=whole.index, copy=False))
-    return whole

@@ -25,7 +25,6 @@ from distsort import blocks
 from distsort.blocks import Column
 from distsort.cuts import IntArray
 from distsort.local import Run, Spec
-from distsort.merge import in_one_piece
 
 CHUNK = 1 << 17
 """Bytes of rows in one chunk; a slice reads at most two chunks more than it needs."""
@@ -109,7 +108,7 @@ class RunFile:
         ]
         # A view of a chunk would keep all of that.
         whole = join(pieces) if len(pieces) > 1 else _copy(pieces[0])
-        return Run(in_one_piece(whole.rows), whole.keys)
+        return Run(blocks.in_one_piece(whole.rows), whole.keys)
 
     def keys_at(self, positions: IntArray, spec: Spec) -> tuple[Column, ...]:
         """Read the keys at some positions, in any order: brackets of a search overlap."""

@@ -8,8 +8,9 @@ import pyarrow as pa
 import pytest
 
 from distsort import blocks
+from distsort.blocks import in_one_piece
 from distsort.local import Run, Spec
-from distsort.merge import in_one_piece, merge_runs
+from distsort.merge import merge_runs
 from distsort.order import make_order
 
 COLUMNS = {
