@@ -29,11 +29,11 @@ from distsort import config
 from distsort.blocks import Block, concat
 from distsort.exchange import pull
 from distsort.exchange.handles import BarrierTask, Options, TickTask
-from distsort.local import Run, Spec, make_run, sample
+from distsort.local import Run, Sample, Spec, make_run, sample
 from distsort.merge import merge_runs
 from distsort.needs import Workers
 from distsort.plan import Plan, joined
-from distsort.search import Cuts, Search, bracket, close, cut_one, narrow
+from distsort.search import Cuts, Search, between_parts, bracket, close, cut_one, narrow
 
 Key = Any
 Graph = dict[Key, GraphNode]
@@ -159,7 +159,7 @@ def _add_search(graph: Graph, cut_key: str, token: str, runs: Sequence[Key], spe
         seen.append(key)
     state = f"sort-search-{token}-0"
     whole = plan.rounds == 0
-    graph[state] = Task(state, bracket, List(*map(TaskRef, seen)), spec, plan.parts, None if whole else budget)
+    graph[state] = Task(state, _search, List(*map(TaskRef, seen)), spec, plan.parts, None if whole else budget)
     for turn in range(plan.rounds + 1):
         probes: list[TaskRef] = []
         for r, run in enumerate(runs):
@@ -182,6 +182,10 @@ def _sorted_block(block: Block, spec: Spec, meta: Block | None) -> Block:
 
 def _cut_one(run: Run, parts: int) -> Cuts:
     return cut_one(len(run), parts)
+
+
+def _search(samples: list[Sample], spec: Spec, parts: int, budget: int | None) -> Search:
+    return bracket(samples, spec, between_parts(samples, parts), budget)
 
 
 def _probe(run: Run, search: Search, r: int, spec: Spec) -> tuple[Any, ...]:

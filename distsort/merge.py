@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+import numpy.typing as npt
 
 from distsort import blocks
 from distsort.backends import get_backend
@@ -36,6 +37,25 @@ def merge_runs(pieces: list[Run], spec: Spec, first: int = 0, starts: Sequence[i
     with device_work(blocks.on_device(pieces[0].rows)):
         whole = blocks.put_together(_merged(pieces, spec, starts))
     return blocks.with_running_index(whole, first) if spec.ignore_index else whole
+
+
+def co_ranks(runs: Sequence[Run], spec: Spec, start: int, stop: int) -> npt.NDArray[np.int64] | None:
+    """Find how many rows of each run are before two ranks of the merged result, all runs in the memory of one device.
+
+    Returns
+    -------
+    int64, shape (R, 2)
+        None where that must be searched for by reading keys.
+    """
+    if len(spec.order) != 1:
+        return None
+    held = [run.keys or blocks.key_columns(run.rows, spec.order) for run in runs]
+    if any(blocks.library(column) != "cupy" for (column,) in held):
+        return None
+    from distsort.backends import cupy_merge
+
+    with device_work(True):
+        return cupy_merge.co_ranks([column for (column,) in held], spec.order, start, stop)
 
 
 def _merged(pieces: list[Run], spec: Spec, starts: Sequence[int] | None) -> Block:

@@ -30,6 +30,31 @@ class Search:
 
 
 @dataclass(frozen=True)
+class Ranks:
+    """Parts whose co-ranks nobody has looked for yet.
+
+    Attributes
+    ----------
+    lengths
+        Rows of each run.
+    parts
+        How many parts there will be.
+    """
+
+    lengths: tuple[int, ...]
+    parts: int
+
+    @property
+    def starts(self) -> list[int]:
+        """Where each run begins in the input, in rows."""
+        return [sum(self.lengths[:r]) for r in range(len(self.lengths))]
+
+    def first(self, part: int) -> int:
+        """Return the rank of the first row of a part, or, of the part behind the last, the number of rows."""
+        return part * sum(self.lengths) // self.parts
+
+
+@dataclass(frozen=True)
 class Cuts:
     """Where every run is cut.
 
@@ -57,13 +82,17 @@ def cut_one(length: int, parts: int) -> Cuts:
     return Cuts(cuts.part_ranks(length, parts)[None, :])
 
 
-def bracket(samples: Sequence[Sample], spec: Spec, parts: int, budget: int | None) -> Search:
+def between_parts(samples: Sequence[Sample], parts: int) -> IntArray:
+    """Return the ranks of the boundaries between so many parts."""
+    return cuts.part_ranks(sum(s.length for s in samples), parts)[1:-1]
+
+
+def bracket(samples: Sequence[Sample], spec: Spec, ranks: IntArray, budget: int | None) -> Search:
     """Start from the samples of all runs; the probes of the first round are spread over `budget` a boundary.
 
     No budget means that the next round is the last one and reads the brackets whole.
     """
     lengths = tuple(s.length for s in samples)
-    ranks = cuts.part_ranks(sum(lengths), parts)[1:-1]
     order = order_of([s.keys for s in samples], spec)
     brackets = cuts.sample_brackets(lengths, ranks, [s.positions for s in samples], order)
     return aim(Search(lengths, brackets, cuts.bracket_probes(brackets, 1)), budget)

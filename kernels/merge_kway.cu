@@ -67,16 +67,17 @@ struct Runs {
 
 constexpr u32 CUT_THREADS = 256;
 
-/// cuts[c * K + r] = elements of run r among the first min(c * tile, total), for c in [0, count). Each block finds its
-/// first cut and the next block's, and between them the others.
+/// cuts[c * K + r] = elements of run r among the first min(start + c * tile, total), for c in [0, count). Each block
+/// finds its first cut and the next block's, and between them the others.
 template <class T, u32 K, u32 CODING>
 __global__ void __launch_bounds__(CUT_THREADS)
-    merge_cuts(const u64* table, Codec codec, u64 total, u32 tile, u32 count, u64* cuts) {
+    merge_cuts(const u64* table, Codec codec, u64 start, u64 total, u64 tile, u32 count, u64* cuts) {
     constexpr u32 LANES = K == 2 ? 1 : K, CUTS = CUT_THREADS / LANES;
     SHARED2(u64, bracket, 2, K);
     const Runs<T, K> runs{table};
     const u64 first = u64(blockIdx.x) * CUTS, c = first + threadIdx.x / LANES;
-    const u64 k = min(c * tile, total), k_first = min(first * tile, total), k_next = min((first + CUTS) * tile, total);
+    const u64 k = min(start + c * tile, total), k_first = min(start + first * tile, total),
+              k_next = min(start + (first + CUTS) * tile, total);
     if constexpr (K == 2) {
         const Codes<T, CODING> a{runs.keys(0), codec}, b{runs.keys(1), codec};
         if (threadIdx.x == 0) bracket[0][0] = co_rank_radix<16>(k_first, a, runs.length(0), b, runs.length(1));

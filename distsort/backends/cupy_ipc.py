@@ -122,6 +122,12 @@ def wait_for_packing(made_of: Sequence[Block]) -> None:
     cupy.cuda.get_current_stream().synchronize()
 
 
+def exportable() -> bool:
+    """Whether what a sort allocates in this process can be mapped by others."""
+    with device_work(True):
+        return export([cupy.empty(1, np.uint8)]) is not None
+
+
 def export(frames: Sequence[Frame]) -> list[Exported] | None:
     """Make frames, which are complete, known to other processes; None where their memory cannot be exported."""
     try:

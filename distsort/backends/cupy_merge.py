@@ -27,11 +27,12 @@ import numpy as np
 import numpy.typing as npt
 
 from distsort.backends.cupy_ipc import copy_async, copy_streams, is_mapped
-from distsort.backends.cupy_keys import Coded
+from distsort.backends.cupy_keys import Coded, device_columns
 from distsort.backends.cupy_launch import UNSIGNED, device
 from distsort.backends.cupy_radix import cascade
 from distsort.kernels import policy
 from distsort.kernels.loader import kernels
+from distsort.order import Order
 
 FILE = "merge_kway.cu"
 MOST_RUNS = 8
@@ -136,6 +137,33 @@ def merge_order(words: Sequence[Coded], bounds: npt.NDArray[np.int64]) -> Any:
     return _merge(runs, words[0].codec, "INDEX", False, np.dtype(np.int64))[1]
 
 
+def co_ranks(keys: Sequence[Any], order: Order, start: int, stop: int) -> npt.NDArray[np.int64] | None:
+    """Return how many rows of each run are before two ranks of the stable merge, ties in the order of the runs.
+
+    Parameters
+    ----------
+    keys
+        For each run its key column on the device, in order; memory of other processes that is mapped here, too.
+    order
+        One key.
+    start, stop
+        The ranks, ``0 <= start <= stop <= N``.
+
+    Returns
+    -------
+    int64, shape (R, 2)
+        None for more than eight runs, and for keys that are not one word each, of one dtype.
+    """
+    words = [device_columns((key,), order) for key in keys] if len(keys) <= MOST_RUNS else []
+    if not words or any(len(w) != 1 or w[0].values.dtype != words[0][0].values.dtype for w in words):
+        return None
+    runs, codec = [Run(word.values, 0) for (word,) in words], words[0][0].codec
+    _, k, cuts_kernel, _ = _kernels(len(runs), runs[0].keys.dtype, codec, "NOTHING", None)
+    table = cupy.asarray(_table(runs, k))
+    found = _cuts(cuts_kernel, table, _coded(codec), start, stop, stop - start, 2, k).get()
+    return found.astype(np.int64)[:, : len(runs)].T
+
+
 def _numbered(runs: Sequence[Any], values: Sequence[Any] | None = None) -> list[Run]:
     starts = np.cumsum([0, *map(len, runs)]).tolist()
     return [Run(run, starts[i], None if values is None else values[i]) for i, run in enumerate(runs)]
@@ -179,7 +207,7 @@ def _launch(
     tile = shape.tile(dtype.itemsize, k)
     table, coded = cupy.asarray(_table(runs, k)), _coded(codec)
     tiles = -(-total // tile)
-    cuts = _cuts(cuts_kernel, table, coded, total, tile, tiles, k)
+    cuts = _cuts(cuts_kernel, table, coded, 0, total, tile, tiles + 1, k)
     pointers = tuple(np.uint64(0 if array is None else array.data.ptr) for array in (out, carried))
     tiles_kernel(
         tiles,
@@ -205,12 +233,12 @@ def _coded(codec: policy.Codec) -> Any:
     return np.frombuffer(np.array(fields, np.uint64).tobytes(), _CODEC)
 
 
-def _cuts(kernel: Any, table: Any, coded: Any, total: int, tile: int, tiles: int, k: int) -> Any:
-    """Find the co-ranks of all runs at every `tile` rows of the result: uint64, shape (tiles + 1, k)."""
-    cuts = cupy.empty((tiles + 1, k), np.uint64)
+def _cuts(kernel: Any, table: Any, coded: Any, start: int, total: int, tile: int, count: int, k: int) -> Any:
+    """Find the co-ranks of all runs at every `tile` rows of the result from `start` on: uint64, shape (count, k)."""
+    cuts = cupy.empty((count, k), np.uint64)
     per_block = policy.MERGE_CUT_THREADS // (1 if k == 2 else k)
-    arguments = (table, coded, np.uint64(total), np.uint32(tile), np.uint32(tiles + 1), cuts)
-    kernel(-(-(tiles + 1) // per_block), policy.MERGE_CUT_THREADS, arguments)
+    arguments = (table, coded, *map(np.uint64, (start, total, tile)), np.uint32(count), cuts)
+    kernel(-(-count // per_block), policy.MERGE_CUT_THREADS, arguments)
     return cuts
 
 
@@ -222,7 +250,7 @@ def _merge_streamed(runs: Sequence[Any], codec: policy.Codec, stretches: int) ->
     stretch = min(-(-total // (256 * stretches)) * 256, STRETCH_ROWS)  # whole lines: kernels write 16 bytes at a time
     stretches = -(-total // stretch)
     table = cupy.asarray(_table(_numbered(runs), k))
-    cuts = _cuts(cuts_kernel, table, _coded(codec), total, stretch, stretches, k).get().astype(np.int64)
+    cuts = _cuts(cuts_kernel, table, _coded(codec), 0, total, stretch, stretches + 1, k).get().astype(np.int64)
     lengths = np.diff(cuts, axis=0)[:, : len(runs)].max(axis=0).tolist()
     room = [{r: cupy.empty(lengths[r], dtype) for r, run in enumerate(runs) if is_mapped(run)} for _ in range(ROOMS)]
     here, streams = cupy.cuda.get_current_stream(), copy_streams()

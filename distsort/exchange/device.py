@@ -19,6 +19,7 @@ not read for some seconds, and only then does an owner empty its pool::
 
 from __future__ import annotations
 
+import functools
 import pickle
 import threading
 import time
@@ -68,8 +69,32 @@ class DeviceTransport:
         with cupy_ipc.packing_stream(), device_work(True):
             yield
 
+    @property
+    def lends(self) -> bool:
+        """Whether others of this host can map memory of this process, and are to."""
+        return READ_IN_PLACE and self._exportable
+
+    @functools.cached_property
+    def _exportable(self) -> bool:
+        return cupy_ipc.exportable()
+
+    def lend(self, runs: Sequence[Run], host: str, reader: str) -> dict[str, Any]:
+        """Turn whole runs into an answer for a reader that maps them; an empty lease where it cannot."""
+        answer, frames = self._taken(runs)
+        return self._exported(answer, frames, host, reader) or {"lease": ""}
+
     def pack(self, runs: Sequence[Run], host: str, reader: str) -> dict[str, Any]:
         """Turn slices into an answer for a reader, which maps memory of `host` (empty: of no host)."""
+        answer, frames = self._taken(runs)
+        mapped = self._exported(answer, frames, host, reader)
+        if mapped is not None:
+            return mapped
+        if self.over_ucx:
+            return {**answer, "device": "ucx", "frames": [to_serialize(frame) for frame in frames]}
+        return {**answer, "frames": [to_serialize(frame) for frame in cupy_ipc.to_host(frames)]}
+
+    def _taken(self, runs: Sequence[Run]) -> tuple[dict[str, Any], list[Any]]:
+        """Take runs apart: what an answer says of them, and frames, which are complete."""
         headers: list[list[bytes]] = []
         frames: list[Any] = []
         counts: list[list[int]] = []
@@ -80,13 +105,13 @@ class DeviceTransport:
             frames.extend(frame for _, own in taken for frame in own)
         answer: dict[str, Any] = {"device": "host", "headers": headers, "counts": counts, "lease": ""}
         cupy_ipc.wait_for_packing([run.rows for run in runs])
+        return answer, frames
+
+    def _exported(self, answer: dict[str, Any], frames: list[Any], host: str, reader: str) -> dict[str, Any] | None:
         exported = cupy_ipc.export(frames) if host and host == self.host else None
-        if exported is not None:
-            lease = self._lease(reader, frames)
-            return {**answer, "device": "ipc", "frames": pickle.dumps(exported), "lease": lease}
-        if self.over_ucx:
-            return {**answer, "device": "ucx", "frames": [to_serialize(frame) for frame in frames]}
-        return {**answer, "frames": [to_serialize(frame) for frame in cupy_ipc.to_host(frames)]}
+        if exported is None:
+            return None
+        return {**answer, "device": "ipc", "frames": pickle.dumps(exported), "lease": self._lease(reader, frames)}
 
     def _lease(self, reader: str, frames: list[Any]) -> str:
         with self._lock:

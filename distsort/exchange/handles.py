@@ -9,7 +9,7 @@ from dask._task_spec import Task
 
 from distsort import config
 from distsort.local import Run, Sample
-from distsort.search import Cuts
+from distsort.search import Cuts, Ranks
 
 NAME = "distsort"
 
@@ -63,7 +63,7 @@ class Source:
     address
         The worker that holds it.
     row_bytes
-        Mean size of a row, in bytes.
+        Mean size of a row, in bytes; that of its block where the run is still being made.
     host
         Names the host whose GPU holds the rows; empty for rows in host memory.
     held
@@ -80,17 +80,45 @@ class Source:
 
 @dataclass(frozen=True)
 class Handle:
-    """What a run task returns: a few kilobytes in place of the run."""
+    """What a run task returns: a few kilobytes in place of the run.
+
+    Attributes
+    ----------
+    source
+        Where the run lies, or will lie.
+    length, nbytes
+        Rows; their memory in bytes.
+    sample
+        None for a run that is only promised: it is still being made.
+    lent
+        Whether others on its host can map it.
+    """
 
     source: Source
-    sample: Sample
+    length: int
+    nbytes: int
+    sample: Sample | None
+    lent: bool = False
 
 
 @dataclass(frozen=True)
 class Routes:
-    """What the barrier returns: the cuts, and where to pull from."""
+    """What the barrier returns: the ranks of the parts, and where to pull from.
 
-    cuts: Cuts
+    Attributes
+    ----------
+    ranks
+        Where parts begin.
+    cuts
+        None where each part finds its own, in runs that it has mapped.
+    sources
+        The runs.
+    options, barrier
+        Settings, and the Dask key of the barrier.
+    """
+
+    ranks: Ranks
+    cuts: Cuts | None
     sources: tuple[Source, ...]
     options: Options
     barrier: Any

@@ -75,6 +75,7 @@ class Reader:
             names = [sources[i].attempt for i in mine]
             asked = [positions[i] for i in mine]
             if address == self.service.address:
+                await self.service.made(names)
                 try:
                     data = await self.service.in_thread(self.service.read_keys, names, asked)
                 except LostRunError as error:
@@ -90,6 +91,58 @@ class Reader:
         return keys
 
     @contextlib.contextmanager
+    def borrow(self, sources: Sequence[Source], options: Options) -> Iterator[list[Run] | None]:
+        """Have whole runs here without moving them, once they are made; called from the thread of a part task.
+
+        Yields None where one cannot be mapped. They are good until the context ends.
+
+        Raises
+        ------
+        Trouble
+            A run could not be read.
+        CancelledError
+            The task is not wanted any more.
+        """
+        held: list[tuple[Source, str]] = []
+        with self._until_read(held, options):
+            yield self.service.call(self._borrow(self.worker.get_current_task(), sources, options, held))
+
+    async def _borrow(
+        self, key: Any, sources: Sequence[Source], options: Options, held: list[tuple[Source, str]]
+    ) -> list[Run] | None:
+        found: dict[int, Run] = {}
+
+        async def ask(address: str, mine: list[int]) -> None:
+            if address == self.service.address:
+                for i in mine:
+                    run = await self._own(sources[i])
+                    if run is not None:
+                        found[i] = run
+                return
+            devices = self.service.devices
+            if not devices.maps(address, sources[mine[0]].host):
+                return
+            fields = {"attempts": [sources[i].attempt for i in mine], "host": devices.host}
+            fields["reader"] = self.service.address
+            answer = await self._ask([sources[i] for i in mine], "distsort_lend", fields, options)
+            if answer["lease"]:
+                devices.hold(address)
+                held.append((sources[mine[0]], answer["lease"]))
+                lent = await self.service.in_thread(devices.unpack, address, answer, True)
+                found.update(zip(mine, lent, strict=True) if lent is not None else ())
+
+        with self._cancellable(key):
+            await self._all(ask(address, mine) for address, mine in _by_address(sources))
+        return [found[i] for i in range(len(sources))] if len(found) == len(sources) else None
+
+    async def _own(self, source: Source) -> Run | None:
+        await self.service.made([source.attempt])
+        try:
+            return self.store.whole(source.attempt)
+        except LostRunError:
+            raise Trouble(source, "lost") from None
+
+    @contextlib.contextmanager
     def pull(self, slices: Sequence[Slice], options: Options) -> Iterator[list[Run]]:
         """Bring slices here; called from the thread of a part task.
 
@@ -103,17 +156,50 @@ class Reader:
             The task is not wanted any more.
         """
         held: list[tuple[Source, str]] | None = [] if len(slices) > 1 else None
-        come = time.perf_counter()
+        with self._until_read(held, options):
+            with self.reading():
+                pieces = self.service.call(self._pull(self.worker.get_current_task(), slices, options, held))
+            # What is read in place has only come when it has been merged.
+            with self.reading() if held else contextlib.nullcontext():
+                whole = [join(p) for p in _one_by_one(pieces)]
+                yield whole
+
+    @contextlib.contextmanager
+    def _until_read(self, held: list[tuple[Source, str]] | None, options: Options) -> Iterator[None]:
+        """End the leases in `held` when what came with them has been read."""
         try:
-            pieces = self.service.call(self._pull(self.worker.get_current_task(), slices, options, held))
-            come = time.perf_counter()
-            whole = [join(p) for p in _one_by_one(pieces)]
-            yield whole
+            yield
         finally:
             if held:
                 self.service.devices.release([source.address for source, _ in held])
-                self.seconds += time.perf_counter() - come  # only now all has been read
                 self.service.loop.call_soon_threadsafe(self._end_leases, held, options)
+
+    @contextlib.contextmanager
+    def reading(self) -> Iterator[None]:
+        """Count time in which bytes of others come here."""
+        begun = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.seconds += time.perf_counter() - begun
+
+    def count(self, pieces: Sequence[Run], sources: Sequence[Source]) -> None:
+        """Count the bytes of mapped slices: they come here when they are merged."""
+        theirs = zip(pieces, sources, strict=True)
+        self.pulled += sum(piece.nbytes for piece, source in theirs if source.address != self.service.address)
+
+    @contextlib.contextmanager
+    def _cancellable(self, key: Any) -> Iterator[None]:
+        """Let `cancel` end what this task on the loop does for a part."""
+        task = asyncio.current_task()
+        assert task is not None
+        self.pulls[key].add(task)
+        try:
+            yield
+        finally:
+            self.pulls[key].discard(task)
+            if not self.pulls[key]:
+                del self.pulls[key]
 
     def _end_leases(self, held: Sequence[tuple[Source, str]], options: Options) -> None:
         for source, lease in held:
@@ -123,12 +209,8 @@ class Reader:
         self, key: Any, slices: Sequence[Slice], options: Options, held: list[tuple[Source, str]] | None
     ) -> list[list[Run]]:
         """Bring slices; note in `held` the leases of those that are read in place."""
-        task = asyncio.current_task()
-        assert task is not None
-        self.pulls[key].add(task)
         self.limiter.limit = options.in_flight
         pieces: list[list[Run]] = [[] for _ in slices]
-        begun = time.perf_counter()
 
         async def fetch(address: str, mine: list[int]) -> None:
             if address == self.service.address:
@@ -144,13 +226,8 @@ class Reader:
                 for (at, _), run in zip(batch, runs, strict=True):
                     pieces[mine[at]].append(run)
 
-        try:
+        with self._cancellable(key):
             await self._all(fetch(address, mine) for address, mine in _by_address([s.source for s in slices]))
-        finally:
-            self.seconds += time.perf_counter() - begun
-            self.pulls[key].discard(task)
-            if not self.pulls[key]:
-                del self.pulls[key]
         return pieces
 
     async def _fetch(
@@ -183,6 +260,7 @@ class Reader:
 
     async def _local(self, piece: Slice) -> Run:
         attempt = piece.source.attempt
+        await self.service.made([attempt])
         try:
             if self.store.is_spilled(attempt):
                 return await self.service.in_thread(self.store.cut, attempt, piece.start, piece.stop)
@@ -198,6 +276,7 @@ class Reader:
                 raise Trouble(source, "gone")
         call = asyncio.ensure_future(getattr(self.worker.rpc(address), question)(**fields))
         self.calls[address].add(call)
+        answered = False
         try:
             await asyncio.wait({call}, timeout=options.timeout)
             if not call.done():
@@ -205,21 +284,24 @@ class Reader:
             if call.cancelled():
                 raise Trouble(sources[0], "gone")
             answer: Any = call.result()
+            answered = True
         except OSError as error:
             raise Trouble(sources[0], "unreachable", str(error)) from error
         finally:
-            if question == "distsort_slices" and fields["host"] and not call.done():
-                # The owner will have leased memory to an answer that nobody waits for.
+            if fields.get("host") and not answered:
+                # The owner has leased memory, or will have, to an answer that nobody takes.
                 call.add_done_callback(lambda late: self._end_late(sources[0], late, options))
             else:
                 call.cancel()
                 self.calls[address].discard(call)
         if answer is not None and answer["lost"] is not None:
             raise Trouble(next(s for s in sources if s.attempt == answer["lost"]), "lost")
+        if answer is not None and answer.get("failed"):
+            raise pickle.loads(answer["failed"])
         return answer
 
     def _end_late(self, source: Source, call: asyncio.Future[Any], options: Options) -> None:
-        """End the lease of an answer that came after its reader had gone."""
+        """End the lease of an answer that came when its reader had gone, or was going."""
         self.calls[source.address].discard(call)
         if not call.cancelled() and call.exception() is None and (lease := call.result().get("lease")):
             self._end_leases([(source, lease)], options)

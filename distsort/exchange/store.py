@@ -155,6 +155,17 @@ class RunStore:
         """
         return self._read(attempt, lambda held: _home(held, held.run.cut(start, stop)))
 
+    def whole(self, attempt: str) -> Run | None:
+        """Return a run that lies in the memory where it was made; None if it has left that.
+
+        Raises
+        ------
+        LostRunError
+            There is no such run.
+        """
+        run = self._find(attempt).run
+        return None if self.is_spilled(attempt) or not isinstance(run, Run) else run
+
     def keys_at(self, attempt: str, positions: IntArray) -> tuple[Column, ...]:
         """Read the keys of a run at some positions, in any order, to host memory."""
         return self._read(attempt, lambda held: _keys(held, positions))

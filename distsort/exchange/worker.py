@@ -13,8 +13,8 @@ import shutil
 import threading
 import time
 import uuid
-from collections.abc import Coroutine, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Coroutine, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -25,7 +25,7 @@ from distributed.protocol import to_serialize
 from distributed.protocol.pickle import dumps
 from tornado.ioloop import PeriodicCallback
 
-from distsort import blocks, config
+from distsort import config
 from distsort.cuts import IntArray
 from distsort.device_memory import device_memory
 from distsort.exchange import transport
@@ -81,6 +81,9 @@ class WorkerService:
         self.size = Workers(1, worker.state.nthreads, limit)
         self.store = RunStore(_spill_directory(worker), budget, self.excess, _device_budget)
         self.threads = ThreadPoolExecutor(2, thread_name_prefix="distsort")
+        self.maker = ThreadPoolExecutor(1, thread_name_prefix="distsort-make")
+        self._ahead = threading.Semaphore(1)
+        self._promised: dict[str, Future[None]] = {}
         self.reader = Reader(self, config.get_bytes("pull.bytes-in-flight"))
         self._devices: DeviceTransport | None = None
         self._making = threading.Lock()
@@ -105,7 +108,10 @@ class WorkerService:
                 return
             worker = self.worker
             worker.handlers.update(
-                distsort_keys=self.answer_keys, distsort_slices=self.answer_slices, distsort_copied=self.on_copied
+                distsort_keys=self.answer_keys,
+                distsort_slices=self.answer_slices,
+                distsort_lend=self.answer_lend,
+                distsort_copied=self.on_copied,
             )
             worker.stream_handlers.update({"distsort-free": self.on_free, "distsort-gone": self.on_gone})
             worker.metrics[NAME] = lambda worker: self.report()
@@ -137,6 +143,7 @@ class WorkerService:
         self.store.clear()
         shutil.rmtree(self.store.directory, ignore_errors=True)
         self.threads.shutdown(wait=False, cancel_futures=True)
+        self.maker.shutdown(wait=False, cancel_futures=True)
         if self._devices is not None:
             self._devices.close()
 
@@ -178,9 +185,50 @@ class WorkerService:
         """
         if not self.store.put(attempt, run, spec):
             raise Reschedule
-        row_bytes = sample.nbytes / max(sample.length, 1)
-        host = self.devices.host if blocks.on_device(run.rows) else ""
-        return Handle(Source(key, attempt, self.address, row_bytes, host), sample)
+        source = Source(key, attempt, self.address, sample.nbytes / max(sample.length, 1))
+        return Handle(source, sample.length, sample.nbytes, sample)
+
+    def promise(self, key: Any, attempt: str, length: int, nbytes: int, spec: Spec, make: Callable[[], Run]) -> Handle:
+        """Hand out the handle of a run that begins to be made, so that what follows can get ready meanwhile.
+
+        Waits until the run that was promised before has been made: blocks that wait for their turn take memory. What
+        goes wrong is raised where the run is asked for.
+
+        Parameters
+        ----------
+        key, attempt
+            From `begin`.
+        length, nbytes
+            Rows that it will have, and about how many bytes.
+        spec, make
+            The sort; what makes the run, in a thread of its own.
+        """
+        promised = self._promised[attempt] = Future()
+        self._ahead.acquire()
+
+        def work() -> None:
+            try:
+                self.store.put(attempt, make(), spec)
+            except BaseException as error:
+                promised.set_exception(error)
+            else:
+                self._promised.pop(attempt, None)
+                promised.set_result(None)
+            finally:
+                self._ahead.release()
+
+        self.maker.submit(work)
+        source = Source(key, attempt, self.address, nbytes / max(length, 1), self.devices.host)
+        return Handle(source, length, nbytes, None, self.devices.lends)
+
+    async def made(self, attempts: Sequence[str]) -> None:
+        """Wait until runs that were promised are in the store; raises what went wrong with one."""
+        for attempt in attempts:
+            promised = self._promised.get(attempt)
+            if promised is not None:
+                waiting = asyncio.wrap_future(promised)
+                await asyncio.wait([waiting])  # which, unlike the wait for one, leaves the promise be when cancelled
+                waiting.result()
 
     async def _look(self) -> None:
         """Give memory back between tasks too: a paused worker starts none, and could stay paused for ever."""
@@ -192,11 +240,15 @@ class WorkerService:
     def on_free(self, attempts: Sequence[str]) -> None:
         """Free runs that the scheduler says are not needed any more."""
         self.store.free(attempts)
+        for attempt in attempts:
+            self._promised.pop(attempt, None)
 
     async def answer_keys(self, attempts: list[str], positions: IntArray, counts: list[int]) -> dict[str, Any]:
         """Answer a peer: the keys of several runs at some positions."""
         asked = np.split(positions, np.cumsum(counts)[:-1])
         few = len(positions) <= FEW_KEYS and len(attempts) <= FEW_RUNS
+        if failed := await self._failed(attempts):
+            return failed
         try:
             if few and not any(map(self.store.is_spilled, attempts)):
                 data = self.read_keys(attempts, asked)
@@ -208,11 +260,38 @@ class WorkerService:
 
     async def answer_slices(self, wanted: list[tuple[str, int, int]], host: str, reader: str) -> dict[str, Any]:
         """Answer a peer: slices of several runs."""
+        if failed := await self._failed([attempt for attempt, _, _ in wanted]):
+            return failed
         try:
             answer = await self.in_thread(self._pack, wanted, host, reader)
         except LostRunError as error:
             return {"lost": error.args[0]}
         return {"lost": None, **answer}
+
+    async def answer_lend(self, attempts: list[str], host: str, reader: str) -> dict[str, Any]:
+        """Answer a peer that maps memory of this host: whole runs, once they are made, where they lie."""
+        if failed := await self._failed(attempts):
+            return failed
+        try:
+            answer = await self.in_thread(self._lend, attempts, host, reader)
+        except LostRunError as error:
+            return {"lost": error.args[0]}
+        return {"lost": None, **answer}
+
+    async def _failed(self, attempts: Sequence[str]) -> dict[str, Any] | None:
+        """Wait for promised runs; return the answer that says what went wrong with one."""
+        try:
+            await self.made(attempts)
+        except Exception as error:
+            return {"lost": None, "failed": dumps(error), "lease": ""}
+        return None
+
+    def _lend(self, attempts: Sequence[str], host: str, reader: str) -> dict[str, Any]:
+        runs = [run for run in map(self.store.whole, attempts) if run is not None]
+        if len(runs) < len(attempts):
+            return {"lease": ""}
+        with self.devices.packing():
+            return self.devices.lend(runs, host, reader)
 
     def read_keys(self, attempts: Sequence[str], asked: Sequence[IntArray]) -> bytes:
         """Read keys of several runs of this worker, pickled into one piece: a frame for each would cost more."""

@@ -105,7 +105,8 @@ class External:
         if len(runs) == 1:
             return search.cut_one(runs[0].length, slabs)
         budget = PROBES * len(runs) if sum(run.length for run in runs) >= ROUND_ROWS else None
-        state = search.bracket([run.sample for run in runs], self.spec, slabs, budget)
+        seen = [run.sample for run in runs]
+        state = search.bracket(seen, self.spec, search.between_parts(seen, slabs), budget)
         if budget is not None:
             state = search.narrow(state, self._keys(runs, state), self.spec, None)
         return search.close(state, self._keys(runs, state), self.spec)

@@ -139,7 +139,7 @@ void ours(Data<T>& d) {
   const Codec codec{};
   const auto cuts = [&] {
     merge_cuts<T, K, CODING>
-        <<<(tiles + groups) / groups, CUT_THREADS>>>(d.table, codec, d.n, Shape::SIZE, tiles + 1, d.cuts);
+        <<<(tiles + groups) / groups, CUT_THREADS>>>(d.table, codec, 0, d.n, Shape::SIZE, tiles + 1, d.cuts);
   };
   const double all = median_seconds([&] {
     cuts();

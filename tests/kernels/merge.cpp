@@ -73,8 +73,8 @@ struct Case {
   static int run(const u64* table, const Codec& codec, u64 total, u64* cuts, void* keys, void* values) {
     return emu::guard([&] {
       const u32 tiles = u32((total + Shape::SIZE - 1) / Shape::SIZE), groups = CUT_THREADS / (K == 2 ? 1 : K);
-      emu::launch(merge_cuts<T, K, CODING>, (tiles + groups) / groups, CUT_THREADS, 0, table, codec, total,
-                  u32(Shape::SIZE), tiles + 1, cuts);
+      emu::launch(merge_cuts<T, K, CODING>, (tiles + groups) / groups, CUT_THREADS, 0, table, codec, u64(0), total,
+                  u64(Shape::SIZE), tiles + 1, cuts);
       const u32 pads = (Shape::ROOM * sizeof(T) + 15) / 16 * 16, places = CARRY ? (Shape::ROOM * 2 + 15) / 16 * 16 : 0;
       emu::launch(merge_tiles<T, V, K, THREADS, ITEMS, CODING, CARRY, BULK>, tiles, THREADS, 2 * (pads + places), table,
                   codec, total, cuts, static_cast<T*>(keys), static_cast<V*>(values));
@@ -110,9 +110,9 @@ DRIVER run_merge(u64 which, const u64* table, const u64* c, u64 total, u64* cuts
 #undef X
   return emu::failed("no such case");
 }
-DRIVER run_cuts(const u64* table, u64 total, u64 tile, u64 count, u64* cuts) {
+DRIVER run_cuts(const u64* table, u64 start, u64 total, u64 tile, u64 count, u64* cuts) {
   return emu::guard([&] {
-    emu::launch(merge_cuts<u64, 8, PLAIN>, u32(count + 31) / 32, CUT_THREADS, 0, table, Codec{}, total, u32(tile),
+    emu::launch(merge_cuts<u64, 8, PLAIN>, u32(count + 31) / 32, CUT_THREADS, 0, table, Codec{}, start, total, tile,
                 u32(count), cuts);
   });
 }

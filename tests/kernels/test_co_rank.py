@@ -76,14 +76,15 @@ def test_many_runs(kernels, schedules, kind):
         if kind == "disjoint":
             runs = [np.sort(rng.integers(r * 1000, r * 1000 + 500, n, dtype=np.uint64)) for r, n in enumerate(lengths)]
         total = int(lengths.sum())
+        start = int(rng.integers(0, total + 1)) * int(rng.integers(0, 2))
         tile = total // int(rng.integers(1, 12)) + 1
-        count = -(-total // tile) + 1
+        count = -(-(total - start) // tile) + 1
         table = np.array([r.ctypes.data for r in runs] + lengths.tolist() + [0] * 16, np.uint64)
         cuts = np.full((count, 8), 2**40, np.uint64)
         lib.schedule(**data.draw(schedules))
-        lib("run_cuts", table, total, tile, count, cuts)
+        lib("run_cuts", table, start, total, tile, count, cuts)
         of = np.repeat(np.arange(8), lengths)[np.argsort(np.concatenate(runs), kind="stable")]
-        expected = [np.bincount(of[: min(c * tile, total)], minlength=8) for c in range(count)]
+        expected = [np.bincount(of[: min(start + c * tile, total)], minlength=8) for c in range(count)]
         np.testing.assert_array_equal(cuts, np.array(expected))
 
     check()

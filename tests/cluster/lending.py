@@ -1,0 +1,84 @@
+"""A preload that makes workers do with host memory what they do on GPUs: promise runs, and map those of others.
+
+    LocalCluster(preload="tests.cluster.lending")
+
+Files take the place of mapped memory. Now and then a worker finds that it cannot map what another has.
+"""
+
+from __future__ import annotations
+
+import pickle
+import random
+from collections.abc import Iterable, Sequence
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+from distributed import Worker
+
+from distsort.exchange import pull
+from distsort.exchange.worker import WorkerService
+from distsort.local import Run
+
+REFUSES = 0.1
+"""How often memory cannot be mapped."""
+
+
+class Files:
+    """What the service of a worker asks of `distsort.exchange.device.DeviceTransport`."""
+
+    host, lends = "this host", True
+
+    def __init__(self, directory: str) -> None:
+        self.directory = Path(directory)
+        self.leases: dict[str, tuple[str, Path]] = {}
+        self.lent = 0
+
+    def maps(self, owner: str, host: str) -> bool:
+        return host == self.host and random.random() >= REFUSES
+
+    def packing(self) -> Any:
+        return nullcontext()
+
+    def lend(self, runs: Sequence[Run], host: str, reader: str) -> dict[str, Any]:
+        self.lent += 1
+        lease = f"lent-{self.lent}"
+        path = self.directory / lease
+        path.write_bytes(pickle.dumps(runs))
+        self.leases[lease] = (reader, path)
+        return {"lease": lease, "path": str(path)}
+
+    def end_lease(self, lease: str) -> None:
+        self.leases.pop(lease)[1].unlink()
+
+    def forget(self, peer: str) -> None:
+        for lease in [name for name, (reader, _) in self.leases.items() if reader == peer]:
+            self.end_lease(lease)
+
+    def hold(self, owner: str) -> bool:
+        return True
+
+    def unpack(self, owner: str, answer: dict[str, Any], in_place: bool) -> list[Run]:
+        return pickle.loads(Path(answer["path"]).read_bytes())
+
+    def release(self, owners: Iterable[str]) -> None:
+        pass
+
+    def tidy(self, now: float) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
+def _files(service: WorkerService) -> Files:
+    with service._making:
+        if service._devices is None:
+            service._devices = Files(service.worker.local_directory)
+        return service._devices
+
+
+def dask_setup(worker: Worker) -> None:
+    """Patch the process of a worker before its first task."""
+    pull.promises = lambda block: True
+    WorkerService.devices = property(_files)

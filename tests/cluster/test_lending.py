@@ -1,0 +1,137 @@
+"""Runs that are promised and mapped, as on GPUs, with files in the place of mapped memory: right, and nothing left."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+
+import numpy as np
+import pytest
+
+from distsort.errors import ExchangeError
+from tests.cluster import kit, soak
+from tests.cluster.test_failure import PHASES, survive
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
+
+LENDING = "tests.cluster.lending"
+
+
+def processing(client, what: str) -> int:
+    """How many tasks of that name run now."""
+    return sum(what in str(ts.key) and ts.state == "processing" for ts in kit.scheduler_of(client).tasks.values())
+
+
+@pytest.fixture(scope="module")
+def client():
+    with kit.cluster(3, preload=LENDING) as client:
+        yield client
+
+
+@pytest.mark.parametrize("make", [kit.array, kit.frame])
+@pytest.mark.parametrize(("runs", "parts"), [(2, 2), (6, 6), (8, 3), (5, 20), (1, 3), (12, 5)])
+def test_right(client, make, runs, parts):
+    lazy, source = make(runs, 2000, distinct=50)
+    result = kit.sort(lazy, npartitions=parts)
+    assert kit.sorted_bits(kit.finish(kit.start(result)), source)
+    sizes = {len(p) for p in client.gather(client.compute(list(np.ravel(result.to_delayed()))))}
+    assert max(sizes) - min(sizes) <= 1
+    kit.assert_clean(client)
+
+
+def test_runs_were_lent(client):
+    def lent(dask_worker):
+        service = getattr(dask_worker, "distsort_service", None)
+        return 0 if service is None else service.devices.lent
+
+    lazy, _ = kit.array(4, 2000)
+    before = sum(client.run(lent).values())
+    for _ in range(5):
+        kit.finish(kit.start(kit.sort(lazy, npartitions=4)))
+    assert sum(client.run(lent).values()) > before
+
+
+def test_what_goes_wrong_with_a_promised_run_is_the_error_of_the_sort(client):
+    def refuse(block, spec, meta=None):
+        raise MemoryError("no room for this run")
+
+    def patch(on):
+        from distsort.exchange import pull
+
+        plain = getattr(pull, "plain_make_run", pull.make_run)
+        pull.plain_make_run = plain
+        pull.make_run = refuse if on else plain
+
+    client.run(patch, on=True)
+    try:
+        for runs in (1, 4, 12):
+            lazy, _ = kit.array(runs, 100)
+            with pytest.raises(MemoryError, match="no room for this run"):
+                kit.finish(kit.start(kit.sort(lazy, npartitions=3)))
+    finally:
+        client.run(patch, on=False)
+    kit.assert_clean(client)
+    assert not any(client.run(lambda dask_worker: len(dask_worker.distsort_service._promised)).values())
+
+
+@pytest.mark.parametrize("phase", [p for p in PHASES if p != "all parts"])
+def test_a_killed_worker(phase):
+    with kit.cluster(3, preload=LENDING) as client:
+        survive(client, phase)
+
+
+def test_a_worker_is_killed_while_parts_wait_for_its_run():
+    with kit.cluster(3, preload=LENDING) as client:
+        lazy, source = kit.frame(3, 2000, distinct=50)
+        with kit.hold(client, "make_run"):
+            result = kit.start(kit.sort(lazy, npartitions=3))
+            kit.until(lambda: processing(client, "sort-part") == 3)
+            kit.kill(next(iter(kit.worker_pids(client).values())))
+        assert kit.sorted_bits(kit.finish(result), source)
+        del result
+        kit.assert_clean(client)
+
+
+def test_a_sort_that_is_cancelled_while_parts_wait_frees_everything(client):
+    lazy, source = kit.array(3, 2000, distinct=50)
+    with kit.hold(client, "make_run"):
+        result = kit.start(kit.sort(lazy, npartitions=3))
+        kit.until(lambda: processing(client, "sort-part") == 3)
+        del result
+        kit.until(lambda: not processing(client, "sort-part"), 30)
+    kit.assert_clean(client)
+    assert kit.sorted_bits(kit.finish(kit.start(kit.sort(lazy))), source)
+
+
+def test_a_frozen_owner_is_an_error():
+    config = {"distsort.pull.timeout": "0.5s", "distsort.pull.retries": 2}
+    with kit.cluster(2, preload=LENDING, config=config) as client:
+        lazy, _ = kit.frame(2, 2000)
+        with kit.hold(client, "make_part") as waits:
+            result = kit.start(kit.sort(lazy, npartitions=2))
+            kit.until(waits)
+            pid = next(iter(kit.worker_pids(client).values()))
+            os.kill(pid, signal.SIGSTOP)
+        try:
+            with pytest.raises(ExchangeError, match=r"no answer in 0\.5 s"):
+                begun = time.monotonic()
+                client.compute(result).result(30)
+            assert time.monotonic() - begun < 30
+        finally:
+            os.kill(pid, signal.SIGCONT)
+
+
+def test_soak():
+    """Sorts, each with a worker killed at a random moment."""
+    sorts = int(os.environ.get("DISTSORT_SOAK", "30"))
+    with kit.cluster(3, preload=LENDING) as client:
+        took = soak.soak(client, sorts, seed=20261130)
+    assert max(took) < kit.PATIENCE
+
+
+def test_skew_and_order(client):
+    lazy, source = kit.array(5, 3000, distinct=3)
+    assert (np.asarray(kit.finish(kit.start(kit.sort(lazy, npartitions=7)))) == np.sort(source)).all()
+    down = kit.finish(kit.start(kit.sort(lazy, npartitions=7, descending=True)))
+    assert (np.asarray(down) == np.sort(source)[::-1]).all()
