@@ -99,6 +99,10 @@ class Run:
             keys = tuple(blocks.cut(k, start, stop) for k in keys)
         return Run(blocks.cut(self.rows, start, stop), keys)
 
+    def each(self, move: Callable[[Block], Block]) -> Run:
+        """Return a run of what a function makes of the rows and of each key."""
+        return Run(move(self.rows), tuple(map(move, self.keys)) if self.keys is not None else None)
+
     def keys_at(self, positions: IntArray, spec: Spec) -> tuple[Column, ...]:
         """Read the keys at some positions, to host memory."""
         with device_work(blocks.on_device(self.rows)):

@@ -29,6 +29,7 @@ import numpy as np
 import numpy.typing as npt
 
 from distsort import blocks
+from distsort.backends.cupy_copies import copy_async, copy_streams
 from distsort.blocks import Block
 from distsort.columns import Columns
 from distsort.device_memory import device_work
@@ -174,10 +175,6 @@ def _driver() -> ctypes.CDLL:
     return ctypes.CDLL("libcuda.so.1")
 
 
-# Streams that share the copy of a frame of so many bytes or more: one engine may not fill the links both ways.
-COPY_STREAMS, COPY_SPLIT = 2, 1 << 26
-
-
 class Mapped(cupy.cuda.UnownedMemory):
     """Memory of another process, mapped here: whoever reads it reads over NVLink."""
 
@@ -185,20 +182,6 @@ class Mapped(cupy.cuda.UnownedMemory):
 def is_mapped(array: Any) -> bool:
     """Whether an array lies in memory of another process."""
     return isinstance(array.data.mem, Mapped)
-
-
-def copy_streams() -> list[Any]:
-    """Return streams for `copy_async`, which wait for none of the default stream's work."""
-    return [cupy.cuda.Stream(non_blocking=True) for _ in range(COPY_STREAMS)]
-
-
-def copy_async(source: int, target: int, nbytes: int, streams: Sequence[Any]) -> None:
-    """Begin to copy `nbytes` from one address to another, by all streams where it is much."""
-    parts = len(streams) if nbytes >= COPY_SPLIT else 1
-    step = max(-(-nbytes // (256 * parts)), 1) * 256
-    for at, stream in zip(range(0, nbytes, step), streams, strict=False):
-        size, kind = min(step, nbytes - at), cupy.cuda.runtime.memcpyDefault
-        cupy.cuda.runtime.memcpyAsync(target + at, source + at, size, kind, stream.ptr)
 
 
 class Mappings:

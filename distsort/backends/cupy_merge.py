@@ -26,7 +26,8 @@ import cupy
 import numpy as np
 import numpy.typing as npt
 
-from distsort.backends.cupy_ipc import copy_async, copy_streams, is_mapped
+from distsort.backends.cupy_copies import copy_async, copy_streams
+from distsort.backends.cupy_ipc import is_mapped
 from distsort.backends.cupy_keys import Coded, device_columns
 from distsort.backends.cupy_launch import UNSIGNED, device
 from distsort.backends.cupy_radix import cascade

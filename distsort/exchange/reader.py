@@ -90,6 +90,17 @@ class Reader:
         await self._all(ask(address, mine) for address, mine in _by_address(sources))
         return keys
 
+    def as_made(self, sources: Sequence[Source]) -> list[list[int]]:
+        """Return in which groups runs are best borrowed: the last of each worker, which it may still be at, by itself.
+
+        Where no other worker has more than one, there is nothing to do before the last.
+        """
+        last = {source.address: i for i, source in enumerate(sources)}
+        early = [i for i, source in enumerate(sources) if last[source.address] != i]
+        if all(sources[i].address == self.service.address for i in early):
+            return [list(range(len(sources)))]
+        return [early, sorted(last.values())]
+
     @contextlib.contextmanager
     def borrow(self, sources: Sequence[Source], options: Options) -> Iterator[list[Run] | None]:
         """Have whole runs here without moving them, once they are made; called from the thread of a part task.

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from distsort import blocks
-from distsort.blocks import Block, Column
+from distsort.blocks import Column
 from distsort.cuts import IntArray
 from distsort.errors import OutputError
 from distsort.exchange.spill import RunFile
@@ -212,7 +212,7 @@ class RunStore:
         if to == "host":
             from distsort.backends import cupy_park
 
-            moved = _each(held.run, cupy_park.park)
+            moved = held.run.each(cupy_park.park)
         else:
             try:
                 self.directory.mkdir(parents=True, exist_ok=True)
@@ -235,7 +235,7 @@ def _home(held: _Held, piece: Run) -> Run:
         return piece
     from distsort.backends import cupy_park
 
-    return _each(piece, cupy_park.unpark)
+    return piece.each(cupy_park.unpark)
 
 
 def _keys(held: _Held, positions: IntArray) -> tuple[Column, ...]:
@@ -246,7 +246,3 @@ def _keys(held: _Held, positions: IntArray) -> tuple[Column, ...]:
     from distsort.backends import cupy_park
 
     return tuple(blocks.to_host(cupy_park.unpark(column)) for column in found)
-
-
-def _each(run: Run, move: Callable[[Block], Block]) -> Run:
-    return Run(move(run.rows), tuple(map(move, run.keys)) if run.keys is not None else None)

@@ -10,15 +10,17 @@ from __future__ import annotations
 import pickle
 import random
 from collections.abc import Iterable, Sequence
-from contextlib import nullcontext
+from contextlib import ExitStack, nullcontext
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from distributed import Worker
 
+from distsort import blocks
 from distsort.exchange import pull
 from distsort.exchange.worker import WorkerService
-from distsort.local import Run
+from distsort.local import Run, Spec, order_of
 
 REFUSES = 0.1
 """How often memory cannot be mapped."""
@@ -61,6 +63,10 @@ class Files:
     def unpack(self, owner: str, answer: dict[str, Any], in_place: bool) -> list[Run]:
         return pickle.loads(Path(answer["path"]).read_bytes())
 
+    def fetch(self, runs: Sequence[Run], stack: ExitStack) -> Any:
+        copies = [run.cut(0, len(run)) for run in runs]
+        return None if random.random() < REFUSES else lambda: copies
+
     def release(self, owners: Iterable[str]) -> None:
         pass
 
@@ -78,7 +84,17 @@ def _files(service: WorkerService) -> Files:
         return service._devices
 
 
+def co_ranks(runs: Sequence[Run], spec: Spec, start: int, stop: int) -> Any:
+    """What `distsort.merge.co_ranks` does on a GPU; now and then the keys are none that it could compare."""
+    if random.random() < REFUSES:
+        return None
+    keys = [run.keys or blocks.key_columns(run.rows, spec.order) for run in runs]
+    of = np.repeat(np.arange(len(runs)), [len(run) for run in runs])[order_of(keys, spec)]
+    return np.stack([np.bincount(of[:rank], minlength=len(runs)) for rank in (start, stop)], axis=1)
+
+
 def dask_setup(worker: Worker) -> None:
     """Patch the process of a worker before its first task."""
     pull.promises = lambda block: True
+    pull.co_ranks = co_ranks
     WorkerService.devices = property(_files)

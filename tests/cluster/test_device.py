@@ -17,7 +17,7 @@ import pytest
 pytest.importorskip("cupy")
 
 from distsort import blocks
-from distsort.backends import cupy_ipc, cupy_park
+from distsort.backends import cupy_copies, cupy_ipc, cupy_park
 from distsort.exchange.device import DeviceTransport
 from distsort.local import Run
 from distsort.order import make_order
@@ -343,6 +343,7 @@ def test_mappings_in_use_outlive_their_peer(monkeypatch):
     )
     fake = SimpleNamespace(cuda=cuda, ndarray=lambda n, dtype, pointer: pointer, empty=lambda n, dtype: (0, n))
     monkeypatch.setattr(cupy_ipc, "cupy", fake)
+    monkeypatch.setattr(cupy_copies, "cupy", fake)
     monkeypatch.setattr(cupy_ipc, "Mapped", lambda pointer, nbytes, owner, device: (pointer, nbytes))
     maps = cupy_ipc.Mappings()
     frames = [
@@ -443,8 +444,9 @@ def test_a_large_frame_is_copied_in_two_parts_that_make_it_whole(monkeypatch):
     )
     empty = lambda n, dtype: SimpleNamespace(nbytes=n, data=SimpleNamespace(ptr=100))  # noqa: E731
     monkeypatch.setattr(cupy_ipc, "device_work", lambda here: nullcontext())
-    monkeypatch.setattr(cupy_ipc, "cupy", SimpleNamespace(cuda=cuda, empty=empty))
-    monkeypatch.setattr(cupy_ipc, "COPY_SPLIT", 1000)
+    for module in (cupy_ipc, cupy_copies):
+        monkeypatch.setattr(module, "cupy", SimpleNamespace(cuda=cuda, empty=empty))
+    monkeypatch.setattr(cupy_copies, "COPY_SPLIT", 1000)
     maps = cupy_ipc.Mappings()
     frames = [cupy_ipc.Exported(b"x", 7, 1, 10, n) for n in (999, 1000, 1025)]
     maps.copy("a", frames)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import time
 
 import numpy as np
 import pytest
@@ -115,9 +114,7 @@ def test_a_frozen_owner_is_an_error():
             os.kill(pid, signal.SIGSTOP)
         try:
             with pytest.raises(ExchangeError, match=r"no answer in 0\.5 s"):
-                begun = time.monotonic()
                 client.compute(result).result(30)
-            assert time.monotonic() - begun < 30
         finally:
             os.kill(pid, signal.SIGCONT)
 
