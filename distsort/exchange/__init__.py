@@ -3,6 +3,7 @@
 pull        what the tasks do; the essay
 handles     what they hand to each other
 worker      the service on a worker: owner of runs          reader      asks the others, with an end to every wait
+promises    runs handed out before they are made            borrow      whole runs of others, mapped
 store       runs on device, host and disk                   spill       a run on disk, read slice by slice
 transport   packed messages of host memory                  device      CUDA IPC, UCX, pinned memory
 scheduler   the plugin: life and recovery                   page        what people see

@@ -39,7 +39,8 @@ UNMAP_AFTER, EMPTY_AFTER = 5.0, 15.0
 """Seconds since the last use."""
 
 AHEAD_SHARE = 1 / 16
-"""Share of the device that slices may take which are copied before it is known whether they are needed."""
+"""Share of the device for what is there before its time: blocks that wait to be sorted, and, once more, slices that are
+copied before it is known whether they are needed."""
 
 READ_IN_PLACE = True
 """Whether mapped slices are merged where they lie; without, they are copied first, which the bench measures."""
@@ -72,6 +73,11 @@ class DeviceTransport:
         """Put slices together apart from the merge that this GPU may be at: an answer does not wait for its end."""
         with cupy_ipc.packing_stream(), device_work(True):
             yield
+
+    @property
+    def room_ahead(self) -> float:
+        """Bytes for what is there before its time."""
+        return AHEAD_SHARE * device_memory.device_memory()
 
     @property
     def lends(self) -> bool:
@@ -215,7 +221,7 @@ class DeviceTransport:
         callable
             Gives the copies, for which the current stream then waits. None for more than is taken on trust.
         """
-        if sum(run.nbytes for run in runs) > AHEAD_SHARE * device_memory.device_memory():
+        if sum(run.nbytes for run in runs) > self.room_ahead:
             return None
         copies = Copies(stack)
         with self.packing():

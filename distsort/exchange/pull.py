@@ -163,15 +163,17 @@ def make_part(routes: Routes, part: int, spec: Spec) -> Block:
 
 def _borrowed(routes: Routes, part: int, spec: Spec, until_merged: ExitStack) -> tuple[list[Run], list[int]]:
     """Map all runs; return the slices of a part, and of which runs they are."""
+    from distsort.exchange.borrow import as_made, borrow
+
     reader = _service().reader
     leases = until_merged.enter_context(ExitStack())
     lent: dict[int, Run] = {}
     ahead: Callable[[], dict[int, tuple[int, Run]]] = dict
-    for group in reader.as_made(routes.sources):
+    for group in as_made(routes.sources, _service().address):
         if lent:
             ahead = _fetched(routes, part, spec, lent, until_merged)
         sources = [routes.sources[r] for r in group]
-        runs = _reading(routes, lambda s=sources: leases.enter_context(reader.borrow(s, routes.options)))  # type: ignore[misc]
+        runs = _reading(routes, lambda s=sources: leases.enter_context(borrow(reader, s, routes.options)))  # type: ignore[misc]
         if runs is None:
             lent = {}
             break

@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from distsort.exchange.worker import WorkerService
 
 T = TypeVar("T")
+Held = list[tuple[Source, str]]
+"""Leases of one part, each with a source of its owner."""
 
 MAPPED_MESSAGE = 1 << 40
 """Bytes of one answer that is mapped memory: all that is asked for."""
@@ -75,7 +77,7 @@ class Reader:
             names = [sources[i].attempt for i in mine]
             asked = [positions[i] for i in mine]
             if address == self.service.address:
-                await self.service.made(names)
+                await self.service.promises.kept(names)
                 try:
                     data = await self.service.in_thread(self.service.read_keys, names, asked)
                 except LostRunError as error:
@@ -83,75 +85,12 @@ class Reader:
             else:
                 counts = [len(p) for p in asked]
                 question = {"attempts": names, "positions": to_serialize(np.concatenate(asked)), "counts": counts}
-                data = (await self._ask([sources[i] for i in mine], "distsort_keys", question, options))["keys"]
+                data = (await self.ask([sources[i] for i in mine], "distsort_keys", question, options))["keys"]
             for i, found in zip(mine, pickle.loads(data), strict=True):
                 keys[i] = found
 
-        await self._all(ask(address, mine) for address, mine in _by_address(sources))
+        await self.all_of(ask(address, mine) for address, mine in by_address(sources))
         return keys
-
-    def as_made(self, sources: Sequence[Source]) -> list[list[int]]:
-        """Return in which groups runs are best borrowed: the last of each worker, which it may still be at, by itself.
-
-        Where no other worker has more than one, there is nothing to do before the last.
-        """
-        last = {source.address: i for i, source in enumerate(sources)}
-        early = [i for i, source in enumerate(sources) if last[source.address] != i]
-        if all(sources[i].address == self.service.address for i in early):
-            return [list(range(len(sources)))]
-        return [early, sorted(last.values())]
-
-    @contextlib.contextmanager
-    def borrow(self, sources: Sequence[Source], options: Options) -> Iterator[list[Run] | None]:
-        """Have whole runs here without moving them, once they are made; called from the thread of a part task.
-
-        Yields None where one cannot be mapped. They are good until the context ends.
-
-        Raises
-        ------
-        Trouble
-            A run could not be read.
-        CancelledError
-            The task is not wanted any more.
-        """
-        held: list[tuple[Source, str]] = []
-        with self._until_read(held, options):
-            yield self.service.call(self._borrow(self.worker.get_current_task(), sources, options, held))
-
-    async def _borrow(
-        self, key: Any, sources: Sequence[Source], options: Options, held: list[tuple[Source, str]]
-    ) -> list[Run] | None:
-        found: dict[int, Run] = {}
-
-        async def ask(address: str, mine: list[int]) -> None:
-            if address == self.service.address:
-                for i in mine:
-                    run = await self._own(sources[i])
-                    if run is not None:
-                        found[i] = run
-                return
-            devices = self.service.devices
-            if not devices.maps(address, sources[mine[0]].host):
-                return
-            fields = {"attempts": [sources[i].attempt for i in mine], "host": devices.host}
-            fields["reader"] = self.service.address
-            answer = await self._ask([sources[i] for i in mine], "distsort_lend", fields, options)
-            if answer["lease"]:
-                devices.hold(address)
-                held.append((sources[mine[0]], answer["lease"]))
-                lent = await self.service.in_thread(devices.unpack, address, answer, True)
-                found.update(zip(mine, lent, strict=True) if lent is not None else ())
-
-        with self._cancellable(key):
-            await self._all(ask(address, mine) for address, mine in _by_address(sources))
-        return [found[i] for i in range(len(sources))] if len(found) == len(sources) else None
-
-    async def _own(self, source: Source) -> Run | None:
-        await self.service.made([source.attempt])
-        try:
-            return self.store.whole(source.attempt)
-        except LostRunError:
-            raise Trouble(source, "lost") from None
 
     @contextlib.contextmanager
     def pull(self, slices: Sequence[Slice], options: Options) -> Iterator[list[Run]]:
@@ -166,8 +105,8 @@ class Reader:
         CancelledError
             The task is not wanted any more.
         """
-        held: list[tuple[Source, str]] | None = [] if len(slices) > 1 else None
-        with self._until_read(held, options):
+        held: Held | None = [] if len(slices) > 1 else None
+        with self.until_read(held, options):
             with self.reading():
                 pieces = self.service.call(self._pull(self.worker.get_current_task(), slices, options, held))
             # What is read in place has only come when it has been merged.
@@ -176,7 +115,7 @@ class Reader:
                 yield whole
 
     @contextlib.contextmanager
-    def _until_read(self, held: list[tuple[Source, str]] | None, options: Options) -> Iterator[None]:
+    def until_read(self, held: Held | None, options: Options) -> Iterator[None]:
         """End the leases in `held` when what came with them has been read."""
         try:
             yield
@@ -200,7 +139,7 @@ class Reader:
         self.pulled += sum(piece.nbytes for piece, source in theirs if source.address != self.service.address)
 
     @contextlib.contextmanager
-    def _cancellable(self, key: Any) -> Iterator[None]:
+    def cancellable(self, key: Any) -> Iterator[None]:
         """Let `cancel` end what this task on the loop does for a part."""
         task = asyncio.current_task()
         assert task is not None
@@ -212,13 +151,11 @@ class Reader:
             if not self.pulls[key]:
                 del self.pulls[key]
 
-    def _end_leases(self, held: Sequence[tuple[Source, str]], options: Options) -> None:
+    def _end_leases(self, held: Held, options: Options) -> None:
         for source, lease in held:
-            self._later(self._ask([source], "distsort_copied", {"lease": lease}, options))
+            self._later(self.ask([source], "distsort_copied", {"lease": lease}, options))
 
-    async def _pull(
-        self, key: Any, slices: Sequence[Slice], options: Options, held: list[tuple[Source, str]] | None
-    ) -> list[list[Run]]:
+    async def _pull(self, key: Any, slices: Sequence[Slice], options: Options, held: Held | None) -> list[list[Run]]:
         """Bring slices; note in `held` the leases of those that are read in place."""
         self.limiter.limit = options.in_flight
         pieces: list[list[Run]] = [[] for _ in slices]
@@ -237,13 +174,11 @@ class Reader:
                 for (at, _), run in zip(batch, runs, strict=True):
                     pieces[mine[at]].append(run)
 
-        with self._cancellable(key):
-            await self._all(fetch(address, mine) for address, mine in _by_address([s.source for s in slices]))
+        with self.cancellable(key):
+            await self.all_of(fetch(address, mine) for address, mine in by_address([s.source for s in slices]))
         return pieces
 
-    async def _fetch(
-        self, address: str, batch: Sequence[Slice], options: Options, held: list[tuple[Source, str]] | None
-    ) -> list[Run]:
+    async def _fetch(self, address: str, batch: Sequence[Slice], options: Options, held: Held | None) -> list[Run]:
         """Bring slices from one worker with one question."""
         sources = [s.source for s in batch]
         wanted = [(s.source.attempt, s.start, s.stop) for s in batch]
@@ -252,7 +187,7 @@ class Reader:
         mapped = on_device and self.service.devices.maps(address, sources[0].host)
         fields = {"wanted": wanted, "host": self.service.devices.host if mapped else "", "reader": self.service.address}
         async with self.limiter.hold(0 if mapped else size):
-            answer = await self._ask(sources, "distsort_slices", fields, options)
+            answer = await self.ask(sources, "distsort_slices", fields, options)
         self.pulled += size
         if "device" not in answer:
             return transport.unpack(answer, [len(s) for s in batch])
@@ -271,7 +206,7 @@ class Reader:
 
     async def _local(self, piece: Slice) -> Run:
         attempt = piece.source.attempt
-        await self.service.made([attempt])
+        await self.service.promises.kept([attempt])
         try:
             if self.store.is_spilled(attempt):
                 return await self.service.in_thread(self.store.cut, attempt, piece.start, piece.stop)
@@ -279,7 +214,7 @@ class Reader:
         except LostRunError:
             raise Trouble(piece.source, "lost") from None
 
-    async def _ask(self, sources: Sequence[Source], question: str, fields: dict[str, Any], options: Options) -> Any:
+    async def ask(self, sources: Sequence[Source], question: str, fields: dict[str, Any], options: Options) -> Any:
         """Ask the owner of `sources`; all of them have one address."""
         address = sources[0].address
         for source in sources:
@@ -328,7 +263,7 @@ class Reader:
         self._news.add(task)
         task.add_done_callback(self._news.discard)
 
-    async def _all(self, coroutines: Iterable[Coroutine[Any, Any, None]]) -> None:
+    async def all_of(self, coroutines: Iterable[Coroutine[Any, Any, None]]) -> None:
         """Wait for all; the first error ends the others."""
         tasks = [asyncio.ensure_future(c) for c in coroutines]
         try:
@@ -384,7 +319,8 @@ def _one_by_one(lists: list[list[T]]) -> Iterator[list[T]]:
         yield lists.pop()
 
 
-def _by_address(sources: Sequence[Source]) -> list[tuple[str, list[int]]]:
+def by_address(sources: Sequence[Source]) -> list[tuple[str, list[int]]]:
+    """Return for each worker which of the sources are its."""
     grouped: dict[str, list[int]] = {}
     for i, source in enumerate(sources):
         grouped.setdefault(source.address, []).append(i)

@@ -14,7 +14,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Coroutine, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -30,6 +30,7 @@ from distsort.cuts import IntArray
 from distsort.device_memory import device_memory
 from distsort.exchange import transport
 from distsort.exchange.handles import NAME, Handle, Source
+from distsort.exchange.promises import Promises
 from distsort.exchange.reader import Reader
 from distsort.exchange.scheduler import PullPlugin
 from distsort.exchange.store import LostRunError, RunStore
@@ -81,9 +82,7 @@ class WorkerService:
         self.size = Workers(1, worker.state.nthreads, limit)
         self.store = RunStore(_spill_directory(worker), budget, self.excess, _device_budget)
         self.threads = ThreadPoolExecutor(2, thread_name_prefix="distsort")
-        self.maker = ThreadPoolExecutor(1, thread_name_prefix="distsort-make")
-        self._ahead = threading.Semaphore(1)
-        self._promised: dict[str, Future[None]] = {}
+        self.promises = Promises(self.store, lambda: self.devices.room_ahead)
         self.reader = Reader(self, config.get_bytes("pull.bytes-in-flight"))
         self._devices: DeviceTransport | None = None
         self._making = threading.Lock()
@@ -143,7 +142,7 @@ class WorkerService:
         self.store.clear()
         shutil.rmtree(self.store.directory, ignore_errors=True)
         self.threads.shutdown(wait=False, cancel_futures=True)
-        self.maker.shutdown(wait=False, cancel_futures=True)
+        self.promises.close()
         if self._devices is not None:
             self._devices.close()
 
@@ -191,9 +190,6 @@ class WorkerService:
     def promise(self, key: Any, attempt: str, length: int, nbytes: int, spec: Spec, make: Callable[[], Run]) -> Handle:
         """Hand out the handle of a run that begins to be made, so that what follows can get ready meanwhile.
 
-        Waits until the run that was promised before has been made: blocks that wait for their turn take memory. What
-        goes wrong is raised where the run is asked for.
-
         Parameters
         ----------
         key, attempt
@@ -201,34 +197,11 @@ class WorkerService:
         length, nbytes
             Rows that it will have, and about how many bytes.
         spec, make
-            The sort; what makes the run, in a thread of its own.
+            The sort; what makes the run.
         """
-        promised = self._promised[attempt] = Future()
-        self._ahead.acquire()
-
-        def work() -> None:
-            try:
-                self.store.put(attempt, make(), spec)
-            except BaseException as error:
-                promised.set_exception(error)
-            else:
-                self._promised.pop(attempt, None)
-                promised.set_result(None)
-            finally:
-                self._ahead.release()
-
-        self.maker.submit(work)
+        self.promises.give(attempt, nbytes, spec, make)
         source = Source(key, attempt, self.address, nbytes / max(length, 1), self.devices.host)
         return Handle(source, length, nbytes, None, self.devices.lends)
-
-    async def made(self, attempts: Sequence[str]) -> None:
-        """Wait until runs that were promised are in the store; raises what went wrong with one."""
-        for attempt in attempts:
-            promised = self._promised.get(attempt)
-            if promised is not None:
-                waiting = asyncio.wrap_future(promised)
-                await asyncio.wait([waiting])  # which, unlike the wait for one, leaves the promise be when cancelled
-                waiting.result()
 
     async def _look(self) -> None:
         """Give memory back between tasks too: a paused worker starts none, and could stay paused for ever."""
@@ -240,8 +213,7 @@ class WorkerService:
     def on_free(self, attempts: Sequence[str]) -> None:
         """Free runs that the scheduler says are not needed any more."""
         self.store.free(attempts)
-        for attempt in attempts:
-            self._promised.pop(attempt, None)
+        self.promises.forget(attempts)
 
     async def answer_keys(self, attempts: list[str], positions: IntArray, counts: list[int]) -> dict[str, Any]:
         """Answer a peer: the keys of several runs at some positions."""
@@ -281,7 +253,7 @@ class WorkerService:
     async def _failed(self, attempts: Sequence[str]) -> dict[str, Any] | None:
         """Wait for promised runs; return the answer that says what went wrong with one."""
         try:
-            await self.made(attempts)
+            await self.promises.kept(attempts)
         except Exception as error:
             return {"lost": None, "failed": dumps(error), "lease": ""}
         return None

@@ -29,7 +29,7 @@ REFUSES = 0.1
 class Files:
     """What the service of a worker asks of `distsort.exchange.device.DeviceTransport`."""
 
-    host, lends = "this host", True
+    host, lends, room_ahead = "this host", True, 1 << 16
 
     def __init__(self, directory: str) -> None:
         self.directory = Path(directory)

@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import signal
 
+import dask.array as da
 import numpy as np
 import pytest
 
+import distsort
 from distsort.errors import ExchangeError
 from tests.cluster import kit, soak
 from tests.cluster.test_failure import PHASES, survive
@@ -71,7 +73,7 @@ def test_what_goes_wrong_with_a_promised_run_is_the_error_of_the_sort(client):
     finally:
         client.run(patch, on=False)
     kit.assert_clean(client)
-    assert not any(client.run(lambda dask_worker: len(dask_worker.distsort_service._promised)).values())
+    assert not any(client.run(lambda dask_worker: len(dask_worker.distsort_service.promises)).values())
 
 
 @pytest.mark.parametrize("phase", [p for p in PHASES if p != "all parts"])
@@ -132,3 +134,31 @@ def test_skew_and_order(client):
     assert (np.asarray(kit.finish(kit.start(kit.sort(lazy, npartitions=7)))) == np.sort(source)).all()
     down = kit.finish(kit.start(kit.sort(lazy, npartitions=7, descending=True)))
     assert (np.asarray(down) == np.sort(source)[::-1]).all()
+
+
+def skewed(blocks, rows):
+    """Blocks that are not alike: what is copied ahead of one is not what is needed."""
+    rng = np.random.default_rng(5)
+    pieces = [np.sort(rng.integers(i * 100, i * 100 + 150, rows)) for i in range(blocks)]
+    pieces[0][::2] += 10_000
+    return np.concatenate(pieces)
+
+
+@pytest.mark.parametrize("rows", [3000, 40_000])
+@pytest.mark.parametrize("blocks", [2, 3, 4])
+def test_halves_of_large_blocks_are_runs(client, monkeypatch, blocks, rows):
+    from distsort import arrays, plan
+
+    monkeypatch.setattr(plan, "HALVED_BYTES", 0)
+    monkeypatch.setattr(arrays, "_device", lambda x, spec: "cupy")
+    rng = np.random.default_rng(blocks)
+    alike = rng.integers(0, 50, blocks * rows + 1)
+    for source in (alike, skewed(blocks, rows), rng.permutation(skewed(blocks, rows))):
+        lazy = da.from_array(source, chunks=-(-len(source) // blocks))
+        runs = 2 * blocks if blocks < 4 else blocks  # there are three workers
+        assert distsort.plan_sort(lazy, npartitions=3, exchange="pull").runs == runs
+        values = kit.finish(kit.start(kit.sort(lazy, npartitions=3)))
+        assert np.asarray(values).tobytes() == np.sort(source).tobytes()
+        index = kit.finish(kit.start(distsort.argsort(lazy, npartitions=5, exchange="pull")))
+        assert (np.asarray(index) == np.argsort(source, kind="stable")).all()
+    kit.assert_clean(client)

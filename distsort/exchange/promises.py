@@ -1,0 +1,87 @@
+"""Runs that a worker will have: handed out before they are made, and made one after the other.
+
+    run task    hands over a block ...... returns the handle
+    thread          | sorts it, puts the run into the store |
+    who reads                 waits ......................... | reads
+
+What follows a sort gets ready while the sort goes on. What goes wrong with a run is raised where it is waited for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+
+from distsort.exchange.store import RunStore
+from distsort.local import Run, Spec
+
+
+class Promises:
+    """The promised runs of one worker, by attempt id.
+
+    Parameters
+    ----------
+    store
+        Takes the runs.
+    room
+        Asked for the bytes of blocks that may wait for their turn; one may, however large it is.
+    """
+
+    def __init__(self, store: RunStore, room: Callable[[], float]) -> None:
+        self._store = store
+        self._room = room
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="distsort-make")
+        self._open: dict[str, Future[None]] = {}
+        self._waiting: list[int] = []
+        self._turn = threading.Condition()
+        self._closed = False
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def give(self, attempt: str, nbytes: int, spec: Spec, make: Callable[[], Run]) -> None:
+        """Promise a run of about `nbytes`, once there is room for its block to wait."""
+        promised = self._open[attempt] = Future()
+        with self._turn:
+            self._turn.wait_for(self._has_room(nbytes))
+            self._waiting.append(nbytes)
+
+        def work() -> None:
+            with self._turn:
+                self._waiting.remove(nbytes)
+                self._turn.notify_all()
+            try:
+                self._store.put(attempt, make(), spec)
+            except BaseException as error:
+                promised.set_exception(error)
+            else:
+                self._open.pop(attempt, None)
+                promised.set_result(None)
+
+        self._thread.submit(work)
+
+    def _has_room(self, nbytes: int) -> Callable[[], bool]:
+        return lambda: self._closed or not self._waiting or sum(self._waiting) + nbytes <= self._room()
+
+    async def kept(self, attempts: Sequence[str]) -> None:
+        """Wait until runs are in the store; raises what went wrong with one."""
+        for attempt in attempts:
+            promised = self._open.get(attempt)
+            if promised is not None:
+                waiting = asyncio.wrap_future(promised)
+                await asyncio.wait([waiting])  # which, unlike the wait for one, leaves the promise be when cancelled
+                waiting.result()
+
+    def forget(self, attempts: Sequence[str]) -> None:
+        """Let go of runs that nobody will ask for."""
+        for attempt in attempts:
+            self._open.pop(attempt, None)
+
+    def close(self) -> None:
+        """Make no more runs: the worker is closing."""
+        self._thread.shutdown(wait=False, cancel_futures=True)
+        with self._turn:
+            self._closed = True
+            self._turn.notify_all()
