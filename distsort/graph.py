@@ -31,7 +31,7 @@ from distsort.exchange import pull
 from distsort.exchange.handles import BarrierTask, Options, TickTask
 from distsort.local import Run, Sample, Spec, make_run, sample
 from distsort.merge import merge_runs
-from distsort.needs import Workers
+from distsort.needs import Workers, identity
 from distsort.plan import Plan, joined
 from distsort.search import Cuts, Search, between_parts, bracket, close, cut_one, narrow
 
@@ -66,8 +66,7 @@ def fitted(plan: Plan) -> Plan:
         return plan
     from distributed import default_client
 
-    client = default_client()
-    found = None if client.asynchronous else Workers.of(client.scheduler_info())
+    found = Workers.of(identity(default_client()))
     return plan if found is None else plan.fit(found)
 
 
@@ -77,8 +76,7 @@ def worker_count() -> int:
         return 0
     from distributed import default_client
 
-    client = default_client()
-    return 0 if client.asynchronous else len(client.scheduler_info(n_workers=-1)["workers"])
+    return len(identity(default_client())["workers"])
 
 
 def settings() -> Options:

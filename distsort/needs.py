@@ -65,6 +65,17 @@ SHARES, COMFORT, SMALLEST = 24, 8, 1 << 20
 and is never smaller than this many bytes."""
 
 
+def identity(client: Any) -> Any:
+    """Return what the scheduler of a client says of itself and of all its workers.
+
+    Not `Client.scheduler_info`: before that returns, an update in the background may put an answer without workers in
+    the place of its own. A client of a program that runs on its own event loop cannot wait: what it knows has no workers.
+    """
+    if client.asynchronous:
+        return client.scheduler_info()
+    return client.sync(client.scheduler.identity, n_workers=-1)
+
+
 @dataclass(frozen=True)
 class Workers:
     """The workers of a cluster.

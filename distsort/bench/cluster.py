@@ -31,6 +31,7 @@ from distributed import Client, wait
 from distsort import arrays, dataframes
 from distsort.errors import OptionError
 from distsort.exchange.handles import NAME
+from distsort.needs import identity
 
 METHODS = ("pull", "graph", "default", "tasks", "cudf-polars")
 SKEWS = ("uniform", "zipf", "heavy", "constant", "sorted")
@@ -161,7 +162,7 @@ def draw(seed: int, case: Case) -> Any:
 
 def collection(client: Client, case: Case) -> Any:
     """Return the persisted input, its blocks dealt out evenly over the workers."""
-    addresses = sorted(client.scheduler_info(n_workers=-1)["workers"])
+    addresses = sorted(identity(client)["workers"])
     made = [
         client.submit(draw, i, case, workers=[addresses[i % len(addresses)]], pure=False, allow_other_workers=False)
         for i in range(case.partitions)

@@ -229,8 +229,10 @@ def _side_by_side(
 ) -> None:
     import tempfile
 
+    from distsort.needs import identity
+
     with engine.cluster(workers, gpu, protocol) as client:
-        count = len(client.scheduler_info(n_workers=-1)["workers"])
+        count = len(identity(client)["workers"])
         for skew in skews:
             case = replace(base, skew=skew)
             for method in methods:

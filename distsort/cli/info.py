@@ -112,8 +112,10 @@ def schedulers(address: str | None) -> dict[str, str]:
     if address:
         from distributed import Client
 
+        from distsort.needs import identity
+
         with Client(address, timeout="5s") as client:
-            workers = client.scheduler_info(n_workers=-1)["workers"].values()
+            workers = identity(client)["workers"].values()
             memory = sum(worker["memory_limit"] or 0 for worker in workers)
             threads = sum(worker["nthreads"] for worker in workers)
             found[address] = f"{len(workers)} workers, {threads} threads, {bytes_text(memory)}"

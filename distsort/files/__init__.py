@@ -38,7 +38,7 @@ from distsort.io.scratch import scratch_folder
 from distsort.io.source import Source
 from distsort.io.storage import resolve
 from distsort.local import Spec
-from distsort.needs import Workers
+from distsort.needs import Workers, identity
 from distsort.order import Order
 from distsort.progress import Progress
 from distsort.progress_watch import watch
@@ -282,7 +282,7 @@ def _on_dask(job: Job, stage: Stage, client: Any, progress: Progress, show: bool
             enforce_metadata=False,
         )
         plan = replace(plan_sort_values(frame, by, **options), rows=source.rows, nbytes=source.nbytes)
-        size = None if connected is None else Workers.of(connected.scheduler_info(n_workers=-1))
+        size = None if connected is None else Workers.of(identity(connected))
         if size is not None:
             plan = plan.fit(size, kept=False)
         token = uuid.uuid4().hex

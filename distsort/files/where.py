@@ -16,7 +16,7 @@ from distsort.clusters import connect, local_cluster
 from distsort.errors import OptionError
 from distsort.io.source import Source
 from distsort.io.storage import Store
-from distsort.needs import Workers, room
+from distsort.needs import Workers, identity, room
 from distsort.report import bytes_text
 
 # Pieces that fit the memory of a process of its own.
@@ -79,14 +79,14 @@ def piece_size(client: Any, memory: int | None) -> int:
     if client is None:
         return size
     with _client(client) as connected:
-        workers = connected.scheduler_info(n_workers=-1)["workers"].values()
+        workers = identity(connected)["workers"].values()
     return min([size, *(room(w["memory_limit"], w["nthreads"]) for w in workers if w["memory_limit"])])
 
 
 def workers_for(source: Source) -> Workers:
     """Return the workers of the connected cluster, or of the one that would be started for a source."""
     client = _connected()
-    found = None if client is None else Workers.of(client.scheduler_info(n_workers=-1))
+    found = None if client is None else Workers.of(identity(client))
     if found is not None:
         return found
     from distributed.system import MEMORY_LIMIT
@@ -118,7 +118,7 @@ def _client(client: Any) -> Iterator[Any]:
 
 def cluster_text(client: Any) -> str:
     """Return how large a cluster is."""
-    workers = client.scheduler_info(n_workers=-1)["workers"]
+    workers = identity(client)["workers"]
     memory = sum(worker["memory_limit"] or 0 for worker in workers.values())
     threads = sum(worker["nthreads"] for worker in workers.values())
     return f"{len(workers)} workers with {threads} threads and {bytes_text(memory)}"
