@@ -69,7 +69,7 @@ def identity(client: Any) -> Any:
     """Return what the scheduler of a client says of itself and of all its workers.
 
     Not `Client.scheduler_info`: before that returns, an update in the background may put an answer without workers in
-    the place of its own. A client of a program that runs on its own event loop cannot wait: what it knows has no workers.
+    the place of its own. A client on the event loop of its program cannot wait: what it knows has no workers.
     """
     if client.asynchronous:
         return client.scheduler_info()

@@ -99,6 +99,33 @@ def test_most_rows_are_one_value(client):
     check(client, np.where(rng.random(ROWS) < 0.9, 7, rng.integers(0, 100, ROWS)))
 
 
+@pytest.mark.parametrize("runs", [2, 3, 4, 8, 9])
+@pytest.mark.parametrize("order", ["shuffled", "sorted", "backwards", "by turns"])
+def test_runs_and_their_halves(client, monkeypatch, runs, order):
+    """What is copied ahead is right where blocks are alike, and wrong where they are not."""
+    from distsort import plan
+
+    monkeypatch.setattr(plan, "HALVED_BYTES", 0)
+    source = np.sort(np.random.default_rng(runs).integers(0, 1 << 40, ROWS))
+    if order == "shuffled":
+        np.random.default_rng(1).shuffle(source)
+    elif order == "backwards":
+        source = source[::-1].copy()
+    elif order == "by turns":
+        source = np.roll(source, ROWS // 3)
+    x = array(source, -(-ROWS // runs))
+    for descending in (False, True):
+        values = distsort.sort(x, exchange="pull", npartitions=4, descending=descending)
+        index = distsort.argsort(x, exchange="pull", npartitions=2, descending=descending)
+        values, index = dask.compute(
+            values.map_blocks(to_host, dtype=source.dtype, meta=np.empty(0, source.dtype)),
+            index.map_blocks(to_host, dtype=np.int64, meta=np.empty(0, np.int64)),
+        )
+        assert values.tobytes() == (np.sort(source)[::-1] if descending else np.sort(source)).tobytes()
+        assert (source[index] == values).all()
+    kit.assert_clean(client)
+
+
 def test_memory_came_over_ipc(client):
     check(client, np.arange(ROWS)[::-1].copy())
     maps = client.run(lambda dask_worker: len(dask_worker.distsort_service.devices._mappings))
