@@ -18,7 +18,7 @@ def as_made(sources: Sequence[Source], here: str) -> list[list[int]]:
     The last of each worker, which it may still be at, come by themselves; where no other worker has more than one,
     there is nothing to do before the last.
     """
-    last = {source.address: i for i, source in enumerate(sources)}
+    last = {sources[i].address: i for i in sorted(range(len(sources)), key=lambda i: sources[i].turn)}
     early = [i for i, source in enumerate(sources) if last[source.address] != i]
     if all(sources[i].address == here for i in early):
         return [list(range(len(sources)))]

@@ -236,7 +236,7 @@ def slices(reader, *bounds):
     from distsort.exchange.transport import Slice
 
     host = reader.service.devices.host
-    return [Slice(Source("run", name, name, 8.0, host), start, stop) for name, start, stop in bounds]
+    return [Slice(Source("run", name, name, 8.0, host=host), start, stop) for name, start, stop in bounds]
 
 
 def leases(owners):

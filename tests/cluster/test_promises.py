@@ -1,0 +1,117 @@
+"""Runs that are made by a thread of their own, and in which order others ask for them."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+
+import numpy as np
+import pytest
+
+from distsort.exchange.borrow import as_made
+from distsort.exchange.handles import Source
+from distsort.exchange.promises import Promises
+from distsort.exchange.store import RunStore
+from distsort.local import Run, Spec
+from distsort.order import array_order
+
+SPEC = Spec(array_order(False), "values")
+
+
+@pytest.fixture
+def promises(tmp_path):
+    made = Promises(RunStore(tmp_path, None), lambda: 100)
+    yield made
+    made.close()
+
+
+def source(address, turn):
+    return Source("run", f"{address}{turn}", address, 8.0, turn)
+
+
+def test_the_last_that_each_worker_makes_is_asked_for_by_itself():
+    runs = [source("a", 2), source("a", 1), source("b", 3), source("a", 3), source("b", 5), source("b", 4)]
+    assert as_made(runs, "a") == [[0, 1, 2, 5], [3, 4]]
+    assert as_made(runs, "c") == [[0, 1, 2, 5], [3, 4]]
+    alone = [source("a", 1), source("b", 1)]
+    assert as_made(alone, "a") == [[0, 1]]
+    mine = [source("a", 1), source("a", 2), source("b", 1)]
+    assert as_made(mine, "a") == [[0, 1, 2]]
+    assert as_made(mine, "b") == [[0], [1, 2]]
+
+
+def test_runs_come_in_turn_and_blocks_wait_outside_when_there_is_no_room(promises):
+    gate, order = threading.Event(), []
+
+    def make(n):
+        def made():
+            gate.wait(20)
+            order.append(n)
+            return Run(np.arange(n))
+
+        return made
+
+    assert promises.give("one", 10, SPEC, make(1)) == 1
+    assert promises.give("two", 500, SPEC, make(2)) == 2  # one may wait, however large it is
+    third = threading.Thread(target=lambda: order.append(("turn", promises.give("three", 10, SPEC, make(3)))))
+    third.start()
+    third.join(0.2)
+    assert third.is_alive()
+    gate.set()
+    third.join(20)
+    asyncio.run(promises.kept(["one", "two", "three", "unknown"]))
+    assert [n for n in order if isinstance(n, int)] == [1, 2, 3]
+    assert ("turn", 3) in order
+    assert len(promises) == 0
+    assert [len(promises._store.whole(a)) for a in ("one", "two", "three")] == [1, 2, 3]
+
+
+def test_what_goes_wrong_is_raised_where_the_run_is_waited_for(promises):
+    def fail():
+        raise MemoryError("too large")
+
+    promises.give("bad", 1, SPEC, fail)
+    promises.give("good", 1, SPEC, lambda: Run(np.arange(4)))
+    asyncio.run(promises.kept(["good"]))
+    for _ in range(2):
+        with pytest.raises(MemoryError, match="too large"):
+            asyncio.run(promises.kept(["good", "bad"]))
+    assert len(promises) == 1
+    promises.forget(["bad", "never heard of"])
+    assert len(promises) == 0
+
+
+def test_a_wait_that_is_cancelled_leaves_the_promise(promises):
+    gate = threading.Event()
+    promises.give("one", 1, SPEC, lambda: Run(np.arange(3)) if gate.wait(20) else None)
+
+    async def give_up():
+        task = asyncio.ensure_future(promises.kept(["one"]))
+        await asyncio.sleep(0.01)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        gate.set()
+        await promises.kept(["one"])
+
+    asyncio.run(give_up())
+    assert len(promises._store.whole("one")) == 3
+
+
+def test_a_closing_worker_lets_go_of_who_waits(promises):
+    gate = threading.Event()
+    for name in ("one", "two"):
+        promises.give(name, 500, SPEC, lambda: gate.wait(20))
+    errors = []
+
+    def wait():
+        try:
+            promises.give("three", 500, SPEC, lambda: gate.wait(20))
+        except RuntimeError as error:
+            errors.append(error)
+
+    waiting = threading.Thread(target=wait)
+    waiting.start()
+    promises.close()
+    gate.set()
+    waiting.join(20)
+    assert len(errors) == 1
