@@ -211,7 +211,6 @@ def _plan(x: Any, spec: Spec, npartitions: int | None, exchange: str | None) -> 
         threshold=int(config.get("pull.threshold")),
         slices=int(config.get("graph.slices")),
         settings=graph.settings(),
-        workers=graph.worker_count,
     )
 
 

@@ -26,7 +26,7 @@ from typing import Any
 from dask._task_spec import GraphNode, List, Task, TaskRef
 
 from distsort import config
-from distsort.blocks import Block, concat, cut
+from distsort.blocks import Block, concat
 from distsort.exchange import pull
 from distsort.exchange.handles import BarrierTask, Options, TickTask
 from distsort.local import Run, Sample, Spec, make_run, sample
@@ -70,30 +70,14 @@ def fitted(plan: Plan) -> Plan:
     return plan if found is None else plan.fit(found)
 
 
-def worker_count() -> int:
-    """Return how many workers the connected cluster has; 0 where that cannot be asked now."""
-    if not on_cluster():
-        return 0
-    from distributed import default_client
-
-    return len(identity(default_client())["workers"])
-
-
 def settings() -> Options:
     """Return what the pull exchange is configured with, for the plan: it is to hold on every worker."""
     return Options.read()
 
 
-def run_task(
-    key: Key, blocks: Sequence[Key], spec: Spec, plan: Plan, meta: Block | None = None, half: int | None = None
-) -> Task:
-    """Return the task that sorts neighbouring blocks, or the first or second half of one.
-
-    It makes a run, or the handle of one that stays put.
-    """
+def run_task(key: Key, blocks: Sequence[Key], spec: Spec, plan: Plan, meta: Block | None = None) -> Task:
+    """Return the task that sorts neighbouring blocks into a run, or into the handle of one that stays put."""
     given = TaskRef(blocks[0]) if len(blocks) == 1 else Task(None, concat, List(*map(TaskRef, blocks)))
-    if half is not None:
-        given = Task(None, _half, given, half)
     if plan.exchange == "pull":
         return Task(key, pull.make, given, spec, meta, plan.settings)
     return Task(key, make_run, given, spec, meta)
@@ -101,8 +85,6 @@ def run_task(
 
 def runs_layer(name: str, blocks: Sequence[Key], spec: Spec, plan: Plan, meta: Block | None = None) -> Graph:
     """Build the tasks of all runs; run r has the key ``(name, r)``."""
-    if plan.runs == 2 * len(blocks):
-        return {(name, r): run_task((name, r), [blocks[r // 2]], spec, plan, meta, r % 2) for r in range(plan.runs)}
     # Counted here, not in the plan: Dask may have joined partitions of files since the plan was made.
     groups = joined(len(blocks), plan.runs)
     return {
@@ -191,11 +173,6 @@ def _add_search(graph: Graph, cut_key: str, token: str, runs: Sequence[Key], spe
             next_budget = None if turn + 1 == plan.rounds else budget
             graph[after] = Task(after, narrow, TaskRef(state), List(*probes), spec, next_budget)
         state = after
-
-
-def _half(block: Block, which: int) -> Block:
-    middle = len(block) // 2
-    return cut(block, 0, middle) if which == 0 else cut(block, middle, len(block))
 
 
 def _sorted_block(block: Block, spec: Spec, meta: Block | None) -> Block:

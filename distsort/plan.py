@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -195,13 +195,6 @@ def as_html(
     return fragment(heading(title[:1].upper() + title[1:]), definitions(lines), drawn)
 
 
-HALVED_BYTES = 1 << 32
-"""Blocks of so many bytes take a GPU longer to sort than parts take to get ready, so the exchange can begin before."""
-
-MOST_HALVES = 8
-"""More runs than this are not mapped as a whole, so nothing crosses before all are there."""
-
-
 def make_plan(
     *,
     what: str,
@@ -216,7 +209,6 @@ def make_plan(
     threshold: int = 64,
     slices: int = 4096,
     settings: Any = None,
-    workers: Callable[[], int] = lambda: 0,
 ) -> Plan:
     """Decide how a sort runs.
 
@@ -236,8 +228,6 @@ def make_plan(
         Runs times parts from which on a cluster the pull exchange is taken.
     slices
         Runs times parts that plain tasks in one process should not exceed: neighbouring blocks are joined before.
-    workers
-        Asked, if need be, for the number of workers; 0 where it is not known.
 
     Raises
     ------
@@ -251,12 +241,6 @@ def make_plan(
         runs = min(blocks, max(LEAST_RUNS, slices // made))
         reasons.append(
             f"{blocks:,} blocks are joined to {runs:,} runs, since {blocks:,} x {made:,} slices are too many"
-        )
-    large = nbytes is not None and nbytes >= HALVED_BYTES * blocks and 2 <= 2 * blocks <= MOST_HALVES
-    if large and backend == "cupy" and chosen == "pull" and 1 < blocks <= workers():
-        runs = 2 * blocks
-        reasons.append(
-            f"{blocks} blocks make {runs} runs: while the second half of a block is sorted, the first crosses"
         )
     known = ROWS_A_ROUND[0] if rows is None else rows
     rounds = sum(known >= limit for limit in ROWS_A_ROUND)

@@ -12,19 +12,6 @@ from distsort.exchange.store import LostRunError
 from distsort.local import Run
 
 
-def as_made(sources: Sequence[Source], here: str) -> list[list[int]]:
-    """Return in which groups runs are best borrowed by the worker `here`.
-
-    The last of each worker, which it may still be at, come by themselves; where no other worker has more than one,
-    there is nothing to do before the last.
-    """
-    last = {sources[i].address: i for i in sorted(range(len(sources)), key=lambda i: sources[i].turn)}
-    early = [i for i, source in enumerate(sources) if last[source.address] != i]
-    if all(sources[i].address == here for i in early):
-        return [list(range(len(sources)))]
-    return [early, sorted(last.values())]
-
-
 @contextlib.contextmanager
 def borrow(reader: Reader, sources: Sequence[Source], options: Options) -> Iterator[list[Run] | None]:
     """Have whole runs here without moving them, once they are made; called from the thread of a part task.

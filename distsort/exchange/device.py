@@ -23,15 +23,14 @@ import functools
 import pickle
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from distributed.protocol import to_serialize
 
 from distsort import device_memory
 from distsort.backends import cupy_ipc
-from distsort.backends.cupy_copies import Copies
 from distsort.device_memory import device_work
 from distsort.local import Run
 
@@ -39,8 +38,7 @@ UNMAP_AFTER, EMPTY_AFTER = 5.0, 15.0
 """Seconds since the last use."""
 
 AHEAD_SHARE = 1 / 16
-"""Share of the device for what is there before its time: blocks that wait to be sorted, and, once more, slices that are
-copied before it is known whether they are needed."""
+"""Share of the device that blocks may take which wait to be sorted."""
 
 READ_IN_PLACE = True
 """Whether mapped slices are merged where they lie; without, they are copied first, which the bench measures."""
@@ -76,7 +74,7 @@ class DeviceTransport:
 
     @property
     def room_ahead(self) -> float:
-        """Bytes for what is there before its time."""
+        """Bytes of blocks that may wait to be sorted."""
         return AHEAD_SHARE * device_memory.device_memory()
 
     @property
@@ -205,34 +203,6 @@ class DeviceTransport:
                 at += count
             runs.append(Run(made[0], tuple(made[1:]) or None))
         return runs
-
-    def fetch(self, runs: Sequence[Run], stack: ExitStack) -> Callable[[], list[Run]] | None:
-        """Begin to copy mapped slices of bare arrays here, while this GPU and theirs go on with other work.
-
-        Parameters
-        ----------
-        runs
-            The slices.
-        stack
-            Keeps the copies until they are complete, if nobody calls for them.
-
-        Returns
-        -------
-        callable
-            Gives the copies, for which the current stream then waits. None for more than is taken on trust.
-        """
-        if sum(run.nbytes for run in runs) > self.room_ahead:
-            return None
-        copies = Copies(stack)
-        with self.packing():
-            made = [run.each(copies.begin_block) for run in runs]
-            copies.begun()
-
-        def arrive() -> list[Run]:
-            copies.await_all()
-            return made
-
-        return arrive
 
     def unmap(self) -> None:
         """Unmap all that is not being read."""

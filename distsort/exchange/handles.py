@@ -64,8 +64,6 @@ class Source:
         The worker that holds it.
     row_bytes
         Mean size of a row, in bytes; that of its block where the run is still being made.
-    turn
-        Which of the runs that its worker has promised it is: they are made in this order.
     host
         Names the host whose GPU holds the rows; empty for rows in host memory.
     held
@@ -76,7 +74,6 @@ class Source:
     attempt: str
     address: str
     row_bytes: float
-    turn: int = 0
     host: str = ""
     held: Run | None = None
 

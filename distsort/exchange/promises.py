@@ -37,13 +37,12 @@ class Promises:
         self._waiting: list[int] = []
         self._turn = threading.Condition()
         self._closed = False
-        self._given = 0
 
     def __len__(self) -> int:
         return len(self._open)
 
-    def give(self, attempt: str, nbytes: int, spec: Spec, make: Callable[[], Run]) -> int:
-        """Promise a run of about `nbytes`, once there is room for its block to wait; return which one it is in turn."""
+    def give(self, attempt: str, nbytes: int, spec: Spec, make: Callable[[], Run]) -> None:
+        """Promise a run of about `nbytes`, once there is room for its block to wait."""
         promised = self._open[attempt] = Future()
 
         def work() -> None:
@@ -61,9 +60,7 @@ class Promises:
         with self._turn:
             self._turn.wait_for(self._has_room(nbytes))
             self._waiting.append(nbytes)
-            self._given += 1
             self._thread.submit(work)
-            return self._given
 
     def _has_room(self, nbytes: int) -> Callable[[], bool]:
         return lambda: self._closed or not self._waiting or sum(self._waiting) + nbytes <= self._room()

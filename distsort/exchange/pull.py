@@ -21,9 +21,9 @@ On GPUs a hop from task to task takes as long as a pass over all keys. There a r
 the sort begins, so that barrier and parts are in place when it ends. Of few runs on one host each part then maps all,
 finds its own two boundaries by co-ranks that it reads over NVLink, and merges what lies between them::
 
-    make       | sort of a block | sort of the next .... |
-    find_cuts                      | nothing to do |
-    make_part                        | maps runs | copies ahead | co-ranks | copies the rest and merges ... |
+    make       | sort of the block ............... |
+    find_cuts    | nothing to do |
+    make_part          | waits for the runs ....... | co-ranks | copy and merge ... |
 
 A task that cannot read a run tells the scheduler first, which undoes what was lost (see `distsort.exchange.scheduler`),
 and only then asks to be run again. Outside a cluster there is no store: then the handles carry the runs themselves, and
@@ -34,7 +34,7 @@ from __future__ import annotations
 
 import sys
 from asyncio import CancelledError as LoopCancelled
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import CancelledError
 from contextlib import ExitStack
 from dataclasses import replace
@@ -61,9 +61,6 @@ DEVICE_SAMPLES = 8
 
 LENT_RUNS = 8
 """So many runs at most are mapped by every part: their co-ranks are found at once."""
-
-AHEAD_MARGIN = 1 / 32
-"""What is copied ahead beyond what a part will probably need, on either side, as a share of it."""
 
 
 def make(block: Block, spec: Spec, meta: Block | None, options: Options) -> Handle:
@@ -163,64 +160,20 @@ def make_part(routes: Routes, part: int, spec: Spec) -> Block:
 
 def _borrowed(routes: Routes, part: int, spec: Spec, until_merged: ExitStack) -> tuple[list[Run], list[int]]:
     """Map all runs; return the slices of a part, and of which runs they are."""
-    from distsort.exchange.borrow import as_made, borrow
+    from distsort.exchange.borrow import borrow
 
     reader = _service().reader
     leases = until_merged.enter_context(ExitStack())
-    lent: dict[int, Run] = {}
-    ahead: Callable[[], dict[int, tuple[int, Run]]] = dict
-    for group in as_made(routes.sources, _service().address):
-        if lent:
-            ahead = _fetched(routes, part, spec, lent, until_merged)
-        sources = [routes.sources[r] for r in group]
-        runs = _reading(routes, lambda s=sources: leases.enter_context(borrow(reader, s, routes.options)))  # type: ignore[misc]
-        if runs is None:
-            lent = {}
-            break
-        lent.update(zip(group, runs, strict=True))
-    table = _own_cuts(routes, part, spec, [lent[r] for r in sorted(lent)])
+    lent = _reading(routes, lambda: leases.enter_context(borrow(reader, routes.sources, routes.options)))
+    table = _own_cuts(routes, part, spec, lent)
     filled = _filled(table)
-    if not lent or len(filled) == 1:  # a slice that is a part by itself is copied
+    if lent is None or len(filled) == 1:  # a slice that is a part by itself is copied
         leases.close()
         return _pulled(routes, table, until_merged)
     until_merged.enter_context(reader.reading())
-    pieces, copies = [], ahead()
-    for r in filled:
-        start, stop = table[r].tolist()
-        first, copy = copies.get(r, (0, lent[r]))
-        if start < first or stop > first + len(copy):
-            first, copy = 0, lent[r]
-        pieces.append(copy.cut(start - first, stop - first))
+    pieces = [lent[r].cut(*table[r].tolist()) for r in filled]
     reader.count(pieces, [routes.sources[r] for r in filled])
     return pieces, filled
-
-
-def _fetched(
-    routes: Routes, part: int, spec: Spec, lent: Mapping[int, Run], until_merged: ExitStack
-) -> Callable[[], dict[int, tuple[int, Run]]]:
-    """Begin to copy what a part will probably need of runs that are there while others are still being made.
-
-    Its share of them is where its ranks would be, were the rows of all runs spread alike.
-
-    Returns
-    -------
-    callable
-        Gives for each run of another worker where the copy begins, and the copy; nothing where there is none.
-    """
-    service, ranks = _service(), routes.ranks
-    known = sum(ranks.lengths[r] for r in lent)
-    start, stop = (ranks.first(j) * known // sum(ranks.lengths) for j in (part, part + 1))
-    margin = int(AHEAD_MARGIN * (stop - start))
-    with service.devices.packing():  # the sort that goes on has the other stream
-        found = co_ranks(list(lent.values()), spec, max(0, start - margin), min(known, stop + margin))
-    if found is None:
-        return dict
-    bounds = dict(zip(lent, found.tolist(), strict=True))
-    theirs = [r for r in lent if routes.sources[r].address != service.address]
-    arrive = service.devices.fetch([lent[r].cut(*bounds[r]) for r in theirs], until_merged)
-    if arrive is None:
-        return dict
-    return lambda: {r: (bounds[r][0], copy) for r, copy in zip(theirs, arrive(), strict=True)}
 
 
 def _pulled(routes: Routes, table: IntArray, until_merged: ExitStack) -> tuple[list[Run], list[int]]:
@@ -245,15 +198,15 @@ def _filled(table: IntArray) -> list[int]:
     return [r for r, (start, stop) in enumerate(table) if stop > start] or [0]
 
 
-def _own_cuts(routes: Routes, part: int, spec: Spec, lent: Sequence[Run]) -> IntArray:
+def _own_cuts(routes: Routes, part: int, spec: Spec, lent: Sequence[Run] | None) -> IntArray:
     """Find where the runs, lent or not, are cut for one part: int64, shape (R, 2)."""
     start, stop = routes.ranks.first(part), routes.ranks.first(part + 1)
-    found = co_ranks(lent, spec, start, stop) if lent else None
+    found = None if lent is None else co_ranks(lent, spec, start, stop)
     if found is not None:
         return found
 
     def read(positions: Sequence[IntArray]) -> list[tuple[Column, ...]]:
-        if lent:
+        if lent is not None:
             return [run.keys_at(p, spec) for run, p in zip(lent, positions, strict=True)]
         return _reading(routes, lambda: _service().reader.probe(routes.sources, positions, routes.options))
 

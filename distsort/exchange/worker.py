@@ -199,8 +199,8 @@ class WorkerService:
         spec, make
             The sort; what makes the run.
         """
-        turn = self.promises.give(attempt, nbytes, spec, make)
-        source = Source(key, attempt, self.address, nbytes / max(length, 1), turn, self.devices.host)
+        self.promises.give(attempt, nbytes, spec, make)
+        source = Source(key, attempt, self.address, nbytes / max(length, 1), self.devices.host)
         return Handle(source, length, nbytes, None, self.devices.lends)
 
     async def _look(self) -> None:

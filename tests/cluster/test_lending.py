@@ -137,28 +137,20 @@ def test_skew_and_order(client):
 
 
 def skewed(blocks, rows):
-    """Blocks that are not alike: what is copied ahead of one is not what is needed."""
+    """Blocks that are not alike."""
     rng = np.random.default_rng(5)
     pieces = [np.sort(rng.integers(i * 100, i * 100 + 150, rows)) for i in range(blocks)]
     pieces[0][::2] += 10_000
     return np.concatenate(pieces)
 
 
-@pytest.mark.parametrize("rows", [3000, 40_000])
-@pytest.mark.parametrize("blocks", [2, 3, 4])
-def test_halves_of_large_blocks_are_runs(client, monkeypatch, blocks, rows):
-    from distsort import arrays, plan
-
-    monkeypatch.setattr(plan, "HALVED_BYTES", 0)
-    monkeypatch.setattr(arrays, "_device", lambda x, spec: "cupy")
-    rng = np.random.default_rng(blocks)
-    alike = rng.integers(0, 50, blocks * rows + 1)
-    for source in (alike, skewed(blocks, rows), rng.permutation(skewed(blocks, rows))):
-        lazy = da.from_array(source, chunks=-(-len(source) // blocks))
-        runs = 2 * blocks if blocks < 4 else blocks  # there are three workers
-        assert distsort.plan_sort(lazy, npartitions=3, exchange="pull").runs == runs
-        values = kit.finish(kit.start(kit.sort(lazy, npartitions=3)))
-        assert np.asarray(values).tobytes() == np.sort(source).tobytes()
+@pytest.mark.parametrize("blocks", [2, 3, 4, 8])
+def test_blocks_that_are_not_alike(client, blocks):
+    source = skewed(blocks, 3000)
+    for values in (source, source[::-1].copy()):
+        lazy = da.from_array(values, chunks=3000)
+        found = kit.finish(kit.start(kit.sort(lazy, npartitions=3)))
+        assert np.asarray(found).tobytes() == np.sort(values).tobytes()
         index = kit.finish(kit.start(distsort.argsort(lazy, npartitions=5, exchange="pull")))
-        assert (np.asarray(index) == np.argsort(source, kind="stable")).all()
+        assert (np.asarray(index) == np.argsort(values, kind="stable")).all()
     kit.assert_clean(client)

@@ -1,4 +1,4 @@
-"""Runs that are made by a thread of their own, and in which order others ask for them."""
+"""Runs that are made one after the other by a thread of their own."""
 
 from __future__ import annotations
 
@@ -8,8 +8,6 @@ import threading
 import numpy as np
 import pytest
 
-from distsort.exchange.borrow import as_made
-from distsort.exchange.handles import Source
 from distsort.exchange.promises import Promises
 from distsort.exchange.store import RunStore
 from distsort.local import Run, Spec
@@ -25,21 +23,6 @@ def promises(tmp_path):
     made.close()
 
 
-def source(address, turn):
-    return Source("run", f"{address}{turn}", address, 8.0, turn)
-
-
-def test_the_last_that_each_worker_makes_is_asked_for_by_itself():
-    runs = [source("a", 2), source("a", 1), source("b", 3), source("a", 3), source("b", 5), source("b", 4)]
-    assert as_made(runs, "a") == [[0, 1, 2, 5], [3, 4]]
-    assert as_made(runs, "c") == [[0, 1, 2, 5], [3, 4]]
-    alone = [source("a", 1), source("b", 1)]
-    assert as_made(alone, "a") == [[0, 1]]
-    mine = [source("a", 1), source("a", 2), source("b", 1)]
-    assert as_made(mine, "a") == [[0, 1, 2]]
-    assert as_made(mine, "b") == [[0], [1, 2]]
-
-
 def test_runs_come_in_turn_and_blocks_wait_outside_when_there_is_no_room(promises):
     gate, order = threading.Event(), []
 
@@ -51,17 +34,16 @@ def test_runs_come_in_turn_and_blocks_wait_outside_when_there_is_no_room(promise
 
         return made
 
-    assert promises.give("one", 10, SPEC, make(1)) == 1
-    assert promises.give("two", 500, SPEC, make(2)) == 2  # one may wait, however large it is
-    third = threading.Thread(target=lambda: order.append(("turn", promises.give("three", 10, SPEC, make(3)))))
+    promises.give("one", 10, SPEC, make(1))
+    promises.give("two", 500, SPEC, make(2))  # one may wait, however large it is
+    third = threading.Thread(target=lambda: promises.give("three", 10, SPEC, make(3)))
     third.start()
     third.join(0.2)
     assert third.is_alive()
     gate.set()
     third.join(20)
     asyncio.run(promises.kept(["one", "two", "three", "unknown"]))
-    assert [n for n in order if isinstance(n, int)] == [1, 2, 3]
-    assert ("turn", 3) in order
+    assert order == [1, 2, 3]
     assert len(promises) == 0
     assert [len(promises._store.whole(a)) for a in ("one", "two", "three")] == [1, 2, 3]
 

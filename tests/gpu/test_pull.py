@@ -101,11 +101,7 @@ def test_most_rows_are_one_value(client):
 
 @pytest.mark.parametrize("runs", [2, 3, 4, 8, 9])
 @pytest.mark.parametrize("order", ["shuffled", "sorted", "backwards", "by turns"])
-def test_runs_and_their_halves(client, monkeypatch, runs, order):
-    """What is copied ahead is right where blocks are alike, and wrong where they are not."""
-    from distsort import plan
-
-    monkeypatch.setattr(plan, "HALVED_BYTES", 0)
+def test_blocks_alike_and_not_alike(client, runs, order):
     source = np.sort(np.random.default_rng(runs).integers(0, 1 << 40, ROWS))
     if order == "shuffled":
         np.random.default_rng(1).shuffle(source)
