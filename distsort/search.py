@@ -53,6 +53,10 @@ class Ranks:
         """Return the rank of the first row of a part, or, of the part behind the last, the number of rows."""
         return part * sum(self.lengths) // self.parts
 
+    def share(self, part: int, margin: float) -> tuple[float, float]:
+        """Return where a part lies in all ranks, from 0 to 1, with a margin on either side as a share of the part."""
+        return max(0.0, (part - margin) / self.parts), min(1.0, (part + 1 + margin) / self.parts)
+
 
 @dataclass(frozen=True)
 class Cuts:

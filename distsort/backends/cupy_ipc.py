@@ -176,7 +176,15 @@ def _driver() -> ctypes.CDLL:
 
 
 class Mapped(cupy.cuda.UnownedMemory):
-    """Memory of another process, mapped here: whoever reads it reads over NVLink."""
+    """Memory of another process, mapped here: whoever reads it reads over NVLink.
+
+    Attributes
+    ----------
+    offsets
+        The narrow form of the run that it is, where its owner has made one (`distsort.backends.cupy_narrow.Offsets`).
+    """
+
+    offsets: Any = None
 
 
 def is_mapped(array: Any) -> bool:

@@ -26,7 +26,7 @@ import cupy
 import numpy as np
 import numpy.typing as npt
 
-from distsort.backends.cupy_copies import copy_async, copy_streams
+from distsort.backends.cupy_copies import Incoming, copy_streams
 from distsort.backends.cupy_ipc import is_mapped
 from distsort.backends.cupy_keys import Coded, device_columns
 from distsort.backends.cupy_launch import UNSIGNED, device
@@ -253,18 +253,19 @@ def _merge_streamed(runs: Sequence[Any], codec: policy.Codec, stretches: int) ->
     table = cupy.asarray(_table(_numbered(runs), k))
     cuts = _cuts(cuts_kernel, table, _coded(codec), 0, total, stretch, stretches + 1, k).get().astype(np.int64)
     lengths = np.diff(cuts, axis=0)[:, : len(runs)].max(axis=0).tolist()
-    room = [{r: cupy.empty(lengths[r], dtype) for r, run in enumerate(runs) if is_mapped(run)} for _ in range(ROOMS)]
+    far = {r: Incoming(run, lengths[r], ROOMS) for r, run in enumerate(runs) if is_mapped(run)}
     here, streams = cupy.cuda.get_current_stream(), copy_streams()
     free = [here.record() for _ in range(ROOMS)]
     for i in range(stretches):
         near = [run[a:b] for run, a, b in zip(runs, cuts[i].tolist(), cuts[i + 1].tolist(), strict=False)]
         for stream in streams:
             stream.wait_event(free[i % ROOMS])
-        for r, target in room[i % ROOMS].items():
-            copy_async(near[r].data.ptr, target.data.ptr, near[r].nbytes, streams)
-            near[r] = target[: len(near[r])]
+        for r, incoming in far.items():
+            incoming.begin(near[r], i % ROOMS, streams)
         for stream in streams:
             here.wait_event(stream.record())
+        for r, incoming in far.items():
+            near[r] = incoming.arrive(near[r], i % ROOMS)
         start = i * stretch
         _launch(_numbered(near), codec, "NOTHING", True, None, out[start : start + stretch])
         free[i % ROOMS] = here.record()

@@ -13,10 +13,19 @@ from distsort.local import Run
 
 
 @contextlib.contextmanager
-def borrow(reader: Reader, sources: Sequence[Source], options: Options) -> Iterator[list[Run] | None]:
+def borrow(
+    reader: Reader, sources: Sequence[Source], options: Options, share: tuple[float, float]
+) -> Iterator[list[Run] | None]:
     """Have whole runs here without moving them, once they are made; called from the thread of a part task.
 
     Yields None where one cannot be mapped. They are good until the context ends.
+
+    Parameters
+    ----------
+    reader, sources, options
+        Of the part.
+    share
+        About which of the ranks it will want, as shares of all.
 
     Raises
     ------
@@ -27,11 +36,11 @@ def borrow(reader: Reader, sources: Sequence[Source], options: Options) -> Itera
     """
     held: Held = []
     with reader.until_read(held, options):
-        yield reader.service.call(_borrow(reader, reader.worker.get_current_task(), sources, options, held))
+        yield reader.service.call(_borrow(reader, reader.worker.get_current_task(), sources, options, share, held))
 
 
 async def _borrow(
-    reader: Reader, key: Any, sources: Sequence[Source], options: Options, held: Held
+    reader: Reader, key: Any, sources: Sequence[Source], options: Options, share: tuple[float, float], held: Held
 ) -> list[Run] | None:
     service, found = reader.service, dict[int, Run]()
 
@@ -45,7 +54,8 @@ async def _borrow(
         devices, asked = service.devices, [sources[i] for i in mine]
         if not devices.maps(address, asked[0].host):
             return
-        fields = {"attempts": [s.attempt for s in asked], "host": devices.host, "reader": service.address}
+        names = [s.attempt for s in asked]
+        fields = {"attempts": names, "host": devices.host, "reader": service.address, "share": share}
         answer = await reader.ask(asked, "distsort_lend", fields, options)
         if answer["lease"]:
             devices.hold(address)

@@ -27,10 +27,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+import numpy as np
 from distributed.protocol import to_serialize
 
 from distsort import device_memory
 from distsort.backends import cupy_ipc
+from distsort.backends.cupy_narrow import Offsets, narrow
+from distsort.columns import Columns
 from distsort.device_memory import device_work
 from distsort.local import Run
 
@@ -86,9 +89,25 @@ class DeviceTransport:
     def _exportable(self) -> bool:
         return cupy_ipc.exportable()
 
-    def lend(self, runs: Sequence[Run], host: str, reader: str) -> dict[str, Any]:
-        """Turn whole runs into an answer for a reader that maps them; an empty lease where it cannot."""
+    def lend(
+        self, runs: Sequence[Run], down: Sequence[bool], host: str, reader: str, share: tuple[float, float]
+    ) -> dict[str, Any]:
+        """Turn whole runs into an answer for a reader that maps them; an empty lease where it cannot.
+
+        Parameters
+        ----------
+        runs, down
+            The runs, and whether each descends.
+        host, reader
+            As of `pack`.
+        share
+            Of each run, about what the reader will need: large runs of bare integers come in their narrow form, too.
+        """
+        bare = map(_bare, runs)
+        offsets = [None if keys is None else narrow(keys, d, share) for keys, d in zip(bare, down, strict=True)]
         answer, frames = self._taken(runs)
+        frames += [known.values.view(np.uint8) for known in offsets if known is not None]
+        answer["narrow"] = [known and (known.start, known.stop, known.values.itemsize, known.down) for known in offsets]
         return self._exported(answer, frames, host, reader) or {"lease": ""}
 
     def pack(self, runs: Sequence[Run], host: str, reader: str) -> dict[str, Any]:
@@ -202,6 +221,11 @@ class DeviceTransport:
                 made.append(cupy_ipc.load(header, frames[at : at + count]))
                 at += count
             runs.append(Run(made[0], tuple(made[1:]) or None))
+        for run, known in zip(runs, answer.get("narrow", ()), strict=False):
+            if known is not None:
+                start, stop, width, down = known
+                _bare(run).data.mem.offsets = Offsets(frames[at].view(f"u{width}"), start, stop, down)
+                at += 1
         return runs
 
     def unmap(self) -> None:
@@ -220,3 +244,11 @@ class DeviceTransport:
         """Let go of everything."""
         self._mappings.close()
         self.leases.clear()
+
+
+def _bare(run: Run) -> Any:
+    """Return the array that a run is, if it is nothing but its keys."""
+    rows = run.rows
+    if isinstance(rows, Columns):
+        rows = rows.arrays[0] if len(rows.arrays) == 1 else None
+    return rows if run.keys is None and getattr(rows, "ndim", 0) == 1 else None

@@ -62,6 +62,10 @@ DEVICE_SAMPLES = 8
 LENT_RUNS = 8
 """So many runs at most are mapped by every part: their co-ranks are found at once."""
 
+SHARE_MARGIN = 1 / 64
+"""What a part says beforehand that it will want of each run is larger than its share of the ranks by so much of it, on
+either side: runs are alike, but not the same."""
+
 
 def make(block: Block, spec: Spec, meta: Block | None, options: Options) -> Handle:
     """Sort a block and keep the run on this worker."""
@@ -164,7 +168,8 @@ def _borrowed(routes: Routes, part: int, spec: Spec, until_merged: ExitStack) ->
 
     reader = _service().reader
     leases = until_merged.enter_context(ExitStack())
-    lent = _reading(routes, lambda: leases.enter_context(borrow(reader, routes.sources, routes.options)))
+    share = routes.ranks.share(part, SHARE_MARGIN)
+    lent = _reading(routes, lambda: leases.enter_context(borrow(reader, routes.sources, routes.options, share)))
     table = _own_cuts(routes, part, spec, lent)
     filled = _filled(table)
     if lent is None or len(filled) == 1:  # a slice that is a part by itself is copied

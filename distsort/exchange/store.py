@@ -136,6 +136,10 @@ class RunStore:
         held = self._find(attempt)
         return held.nbytes / max(len(held.run), 1)
 
+    def descends(self, attempt: str) -> bool:
+        """Whether a run is in descending order of its first key."""
+        return self._find(attempt).spec.descending
+
     def from_device(self, attempt: str) -> bool:
         """Whether what is read of this run lies on the device."""
         return self._find(attempt).from_device

@@ -240,12 +240,14 @@ class WorkerService:
             return {"lost": error.args[0]}
         return {"lost": None, **answer}
 
-    async def answer_lend(self, attempts: list[str], host: str, reader: str) -> dict[str, Any]:
+    async def answer_lend(
+        self, attempts: list[str], host: str, reader: str, share: tuple[float, float]
+    ) -> dict[str, Any]:
         """Answer a peer that maps memory of this host: whole runs, once they are made, where they lie."""
         if failed := await self._failed(attempts):
             return failed
         try:
-            answer = await self.in_thread(self._lend, attempts, host, reader)
+            answer = await self.in_thread(self._lend, attempts, host, reader, share)
         except LostRunError as error:
             return {"lost": error.args[0]}
         return {"lost": None, **answer}
@@ -258,12 +260,12 @@ class WorkerService:
             return {"lost": None, "failed": dumps(error), "lease": ""}
         return None
 
-    def _lend(self, attempts: Sequence[str], host: str, reader: str) -> dict[str, Any]:
+    def _lend(self, attempts: Sequence[str], host: str, reader: str, share: tuple[float, float]) -> dict[str, Any]:
         runs = [run for run in map(self.store.whole, attempts) if run is not None]
         if len(runs) < len(attempts):
             return {"lease": ""}
         with self.devices.packing():
-            return self.devices.lend(runs, host, reader)
+            return self.devices.lend(runs, [self.store.descends(a) for a in attempts], host, reader, share)
 
     def read_keys(self, attempts: Sequence[str], asked: Sequence[IntArray]) -> bytes:
         """Read keys of several runs of this worker, pickled into one piece: a frame for each would cost more."""

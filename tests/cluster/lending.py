@@ -42,7 +42,7 @@ class Files:
     def packing(self) -> Any:
         return nullcontext()
 
-    def lend(self, runs: Sequence[Run], host: str, reader: str) -> dict[str, Any]:
+    def lend(self, runs: Sequence[Run], down: Any, host: str, reader: str, share: Any) -> dict[str, Any]:
         self.lent += 1
         lease = f"lent-{self.lent}"
         path = self.directory / lease

@@ -166,6 +166,29 @@ def merges(cupy: Any, rng: np.random.Generator) -> None:
             columns = device_columns((cupy.asarray(whole),), array_order(False))
             got = cupy_merge.merge_order(columns, bounds.astype(np.int64))
             same(got.astype(np.int64), order, f"merge_order {k} {dtype}")
+    narrowed(cupy, rng)
+
+
+def narrowed(cupy: Any, rng: np.random.Generator) -> None:
+    from distsort.kernels import policy
+
+    from distsort.backends import cupy_narrow
+
+    kept, policy.NARROW_LEAST = policy.NARROW_LEAST, 0
+    try:
+        for dtype, top in (("u4", MERGED), ("i8", MERGED), ("i8", MERGED << 18)):
+            for down in (False, True):
+                keys = np.sort(rng.integers(0, top, MERGED).astype(dtype))
+                keys[MERGED // 2 :] += 1 << 30  # a block that does not fit 2 bytes
+                given = cupy.asarray(np.ascontiguousarray(keys[::-1]) if down else keys)
+                known = cupy_narrow.narrow(given, down, (0.3, 0.9))
+                out = cupy.zeros_like(given)
+                if known is not None:
+                    rows = (5, MERGED - 5)
+                    cupy_narrow.widen(known, known.values, known.start, given, MERGED, rows, out[5:-5])
+                    same(out[5:-5], given.get()[5:-5], f"narrow {dtype} {top} {down}")
+    finally:
+        policy.NARROW_LEAST = kept
 
 
 if __name__ == "__main__":

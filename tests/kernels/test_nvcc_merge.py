@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from distsort.kernels import policy
+from distsort.kernels import instances, policy
 
 KERNELS = Path(policy.__file__).parent
 
@@ -32,6 +32,9 @@ def instantiations(capability: tuple[int, int]) -> list[str]:
     for size, kind in ((4, "u"), (8, "u"), (4, "i"), (8, "i")):
         shape = policy.merge_shape(capability, size, 8, False)
         names += cupy_merge.kernel_names(shape, 8, np.dtype(f"{kind}{size}"), policy.codec(kind, size), "NOTHING", None)
+    for size, width in ((4, 2), (8, 2), (8, 4)):
+        for down in (False, True):
+            names += [instances.narrow_name(kernel, size, width, down) for kernel in ("narrow", "widen")]
     return sorted(set(names))
 
 
@@ -44,7 +47,9 @@ def test_no_instantiation_spills(tmp_path, flavour, capability):
     wanted = instantiations(capability)
     source = tmp_path / "merge_all.cu"
     taken = "".join(f"    reinterpret_cast<const void*>(&{name}),\n" for name in wanted)
-    source.write_text(f'#include "merge_kway.cu"\nconst void* const instantiations[] = {{\n{taken}}};\n')
+    source.write_text(
+        f'#include "merge_kway.cu"\n#include "merge_narrow.cu"\nconst void* const instantiations[] = {{\n{taken}}};\n'
+    )
     target = ["-cubin", "-o", str(tmp_path / "all.cubin"), f"-arch=sm_{capability[0]}{capability[1]}"]
     command = ["nvcc", "-std=c++17", f"-I{KERNELS}", "-Xptxas", "-v", *target, str(source)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
