@@ -148,6 +148,54 @@ def test_runs_of_another_gpu_are_copied_while_others_are_merged(cupy, monkeypatc
         assert found.tobytes() == whole[order_of(whole, descending)].tobytes()
 
 
+@pytest.mark.parametrize(("dtype", "top", "width"), [("u4", 1 << 21, 2), ("i8", 1 << 20, 2), ("i8", 1 << 38, 4)])
+@pytest.mark.parametrize("share", [(0.0, 1.0), (0.2, 0.7)])
+def test_dense_runs_of_another_gpu_come_as_offsets(cupy, monkeypatch, dtype, top, width, share):
+    """And what does not fit an offset, or is not of the share, as it is."""
+    from distsort.kernels import policy
+
+    from distsort.backends import cupy_ipc, cupy_merge, cupy_narrow
+
+    monkeypatch.setattr(policy, "NARROW_LEAST", 1 << 10)
+    monkeypatch.setattr(cupy_merge, "STRETCH", 1 << 17)
+    rng = np.random.default_rng(width)
+    for descending in (False, True):
+        keys = rng.integers(-(top // 2) if dtype[0] == "i" else 0, top, 1_500_007).astype(dtype)
+        keys[::50_000] = top + rng.integers(0, policy.NARROW_ROWS << 8 * width - 9, 31)  # one block is wide
+        runs = [run[order_of(run, descending)] for run in np.split(keys, [700_001, 1_200_003])]
+        here = [cupy.asarray(run) for run in runs]
+        for r in (0, 2):
+            keep = here[r]
+            memory = cupy_ipc.Mapped(keep.data.ptr, keep.nbytes, keep, 0)
+            memory.offsets = cupy_narrow.narrow(keep, descending, share)
+            assert memory.offsets.values.itemsize == width
+            assert len(memory.offsets.values) >= int((share[1] - share[0]) * len(keep))
+            here[r] = cupy.ndarray(keep.shape, keep.dtype, cupy.cuda.MemoryPointer(memory, 0))
+        whole = np.concatenate(runs)
+        found = cupy_merge.merge(here, descending).get()
+        assert found.tobytes() == whole[order_of(whole, descending)].tobytes()
+        cut = [run[len(run) // 7 : -(len(run) // 5)] for run in here]  # slices know which rows of the run they are
+        whole = np.concatenate([run[len(run) // 7 : -(len(run) // 5)] for run in runs])
+        found = cupy_merge.merge(cut, descending).get()
+        assert found.tobytes() == whole[order_of(whole, descending)].tobytes()
+
+
+def test_only_large_dense_runs_of_integers_become_offsets(cupy):
+    from distsort.kernels import policy
+
+    from distsort.backends.cupy_narrow import narrow
+
+    n = policy.NARROW_LEAST // 4
+    dense = cupy.arange(n, dtype=np.uint32)
+    known = narrow(dense, False, (0.0, 1.0))
+    assert (known.start, known.stop, known.values.itemsize) == (0, n, 2)
+    assert narrow(dense, False, (0.0, 0.5)) is None
+    assert narrow(dense.view(np.float32), False, (0.0, 1.0)) is None
+    assert narrow(dense * np.uint32(63), False, (0.0, 1.0)) is None
+    assert narrow(cupy.arange(n, dtype=np.int64) << 8, False, (0.0, 1.0)).values.itemsize == 4
+    assert narrow(cupy.arange(n, dtype=np.int64) << 30, False, (0.0, 1.0)) is None
+
+
 def test_an_answer_does_not_wait_for_a_merge(cupy):
     """Slices are packed while the default stream is busy; what cudf put together is waited for."""
     from distsort.exchange.device import DeviceTransport

@@ -122,6 +122,42 @@ def test_blocks_alike_and_not_alike(client, runs, order):
     kit.assert_clean(client)
 
 
+def test_dense_keys_cross_as_offsets(client):
+    """Large runs of bare integers, here not so large ones; floats do not."""
+
+    def small(on):
+        from distsort.kernels import policy
+
+        from distsort.backends import cupy_merge
+        from distsort.exchange import device
+
+        if on:
+            policy.kept, device.plain, device.made = policy.NARROW_LEAST, device.narrow, []
+            policy.NARROW_LEAST, cupy_merge.STRETCH = 1 << 16, 1 << 19
+            device.narrow = lambda *a: device.made.append(device.plain(*a)) or device.made[-1]
+            return None
+        policy.NARROW_LEAST, cupy_merge.STRETCH, device.narrow = policy.kept, 1 << 27, device.plain
+        return [known and (known.values.itemsize, len(known.values)) for known in device.made]
+
+    rng = np.random.default_rng(12)
+    source = rng.integers(0, 8 * ROWS, 4 * ROWS).astype("u4")
+    for values, wanted in ((source, 2), (source.astype("i8") << 14, 4), (source.astype("f8"), None)):
+        client.run(small, on=True)
+        for descending in (False, True):
+            x = array(values, 2 * ROWS)
+            found = distsort.sort(x, exchange="pull", descending=descending)
+            found = found.map_blocks(to_host, dtype=values.dtype, meta=np.empty(0, values.dtype)).compute()
+            assert found.tobytes() == (np.sort(values)[::-1] if descending else np.sort(values)).tobytes()
+        kit.assert_clean(client)
+        made = [known for found in client.run(small, on=False).values() for known in found]
+        assert made
+        if wanted is None:
+            assert made == [None] * len(made)
+        else:
+            assert {width for width, _ in made} == {wanted}
+            assert all(ROWS < length < 1.1 * ROWS for _, length in made)
+
+
 def test_memory_came_over_ipc(client):
     check(client, np.arange(ROWS)[::-1].copy())
     maps = client.run(lambda dask_worker: len(dask_worker.distsort_service.devices._mappings))
