@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import cupy
 
 from distsort.backends.cupy_narrow import Offsets, widen
+from distsort.kernels import policy
 
 # Streams that share the copy of a frame of so many bytes or more: one engine may not fill the links both ways.
 COPY_STREAMS, COPY_SPLIT = 2, 1 << 26
@@ -43,11 +45,16 @@ class Incoming:
     def __init__(self, run: Any, length: int, rooms: int) -> None:
         self._memory = run.data.mem
         self._known: Offsets | None = self._memory.offsets
-        whole = 1 if self._known is not None else rooms
-        self._keys = [cupy.empty(length, run.dtype) for _ in range(whole)]
-        self._offsets = []
+        room = length + policy.NARROW_ITEMS
+        whole = rooms if self._known is None else 1
+        self._keys = [cupy.empty(room, run.dtype) for _ in range(whole)]
+        self._offsets: list[Any] = []
         if self._known is not None:
-            self._offsets = [cupy.empty(length, self._known.values.dtype) for _ in range(rooms)]
+            self._ends = cupy.empty_like(self._known.ends)
+            self._offsets = [cupy.empty(room, self._known.values.dtype) for _ in range(rooms)]
+            memcpyAsync, kind = cupy.cuda.runtime.memcpyAsync, cupy.cuda.runtime.memcpyDefault
+            stream = cupy.cuda.get_current_stream()
+            memcpyAsync(self._ends.data.ptr, self._known.ends.data.ptr, self._ends.nbytes, kind, stream.ptr)
 
     def begin(self, piece: Any, room: int, streams: Sequence[Any]) -> None:
         """Begin to copy a stretch to one of the rooms."""
@@ -63,24 +70,23 @@ class Incoming:
 
         It is good until the next one arrives.
         """
-        if self._known is None:
-            return self._keys[room][: len(piece)]
-        out = self._keys[0][: len(piece)]
-        if len(piece):
-            first, last = self._covered(piece)
-            row = self._row(piece)
-            copied = self._offsets[room][: last - first]
-            whole = self._memory.size // piece.itemsize
-            run = cupy.ndarray((whole,), piece.dtype, cupy.cuda.MemoryPointer(self._memory, 0))
-            widen(self._known, copied, first, run, whole, (row, row + len(piece)), out)
-        return out
+        if self._known is None or not len(piece):
+            return self._keys[0 if self._known is not None else room][: len(piece)]
+        first, last = self._covered(piece)
+        row = self._row(piece)
+        begin = row - row % policy.NARROW_ITEMS
+        out = self._keys[0][: row + len(piece) - begin]
+        copied = replace(self._known, values=self._offsets[room][: last - first], ends=self._ends)
+        run = cupy.ndarray((1,), piece.dtype, cupy.cuda.MemoryPointer(self._memory, 0))
+        widen(copied, first, run, begin, out)
+        return out[row - begin :]
 
     def _row(self, piece: Any) -> int:
         return int(piece.data.ptr - self._memory.ptr) // int(piece.itemsize)
 
     def _covered(self, piece: Any) -> tuple[int, int]:
-        """Return the rows of a stretch for which there are offsets."""
+        """Return the rows of a stretch for which there are offsets; the first is a multiple of NARROW_ITEMS."""
         assert self._known is not None
         row = self._row(piece)
-        first = min(max(row, self._known.start), self._known.stop)
-        return first, max(first, min(row + len(piece), self._known.stop))
+        first = min(max(row - row % policy.NARROW_ITEMS, self._known.start), self._known.stop)
+        return first - first % policy.NARROW_ITEMS, max(first, min(row + len(piece), self._known.stop))

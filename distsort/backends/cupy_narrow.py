@@ -6,6 +6,7 @@ reader    offsets are copied; --widen--> keys, with what does not fit an offset 
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,6 +28,8 @@ class Offsets:
     ----------
     values
         Contiguous cupy array of uint16 or uint32, shape (stop - start,).
+    ends
+        First and last key of each block of `policy.NARROW_ROWS` rows: the run's dtype, shape (2 * blocks,).
     start, stop
         Rows; start is a multiple of `policy.NARROW_ROWS`.
     down
@@ -34,6 +37,7 @@ class Offsets:
     """
 
     values: Any
+    ends: Any
     start: int
     stop: int
     down: bool
@@ -45,7 +49,7 @@ def narrow(keys: Any, down: bool, share: tuple[float, float]) -> Offsets | None:
     Parameters
     ----------
     keys
-        Contiguous cupy array, shape (n,), in order.
+        Contiguous cupy array, shape (n,), in order, the beginning of an allocation.
     down
         Whether it descends.
     share
@@ -59,39 +63,44 @@ def narrow(keys: Any, down: bool, share: tuple[float, float]) -> Offsets | None:
     """
     n, size = len(keys), keys.dtype.itemsize
     start = int(share[0] * n) // policy.NARROW_ROWS * policy.NARROW_ROWS
-    stop = min(-int(-share[1] * n // 1), n)
-    if keys.dtype.kind not in "iu" or (stop - start) * size < policy.NARROW_LEAST:
+    stop = min(math.ceil(share[1] * n), n)
+    if keys.dtype.kind not in "iu" or (stop - start) * size < policy.NARROW_LEAST or keys.data.ptr % 16:
         return None
     reach = abs(int(keys[-1]) - int(keys[0])) / n * policy.NARROW_ROWS
     width = next((w for w in (2, 4) if w < size and 2 * reach < 1 << 8 * w), None)
     if width is None:
         return None
-    values = cupy.empty(stop - start, f"u{width}")
+    blocks = _blocks(start, stop)
+    values, ends = cupy.empty(stop - start, f"u{width}"), cupy.empty(2 * blocks, keys.dtype)
     (kernel,) = kernels(FILE, (narrow_name("narrow", size, width, down),))
-    kernel(_blocks(start, stop), policy.NARROW_THREADS, (keys, np.uint64(start), np.uint64(stop), values))
-    return Offsets(values, start, stop, down)
+    kernel(blocks, policy.NARROW_THREADS, (keys, np.uint64(start), np.uint64(stop), values, ends))
+    return Offsets(values, ends, start, stop, down)
 
 
-def widen(known: Offsets, copied: Any, first: int, keys: Any, n: int, rows: tuple[int, int], out: Any) -> None:
+def widen(known: Offsets, first: int, keys: Any, begin: int, out: Any) -> None:
     """Make keys of offsets that were copied here.
 
     Parameters
     ----------
     known
-        What the owner says of its offsets.
-    copied, first
-        Some of them, in memory of this GPU, and the row of the first.
-    keys, n
-        The run as it lies on the other GPU, and how many rows it has.
-    rows
-        ``[from, to)``, the rows that are wanted.
+        Offsets and ends; in memory of this GPU some of the offsets, from row `first` on.
+    first
+        A multiple of `policy.NARROW_ITEMS`.
+    keys
+        The run as it lies on the other GPU.
+    begin
+        The first row that is wanted, another such multiple.
     out
-        Where they go: contiguous, the dtype of the run, shape (to - from,).
+        Where they go: contiguous, of the dtype of the run, at a multiple of 16 bytes.
     """
-    size, width = keys.dtype.itemsize, copied.dtype.itemsize
+    size, width = keys.dtype.itemsize, known.values.dtype.itemsize
     (kernel,) = kernels(FILE, (narrow_name("widen", size, width, known.down),))
-    arguments = (keys, np.uint64(n), copied, *map(np.uint64, (first, first + len(copied), *rows)), out)
-    kernel(_blocks(*rows), policy.NARROW_THREADS, arguments)
+    end = begin + len(out)
+    copied = (known.values, np.uint64(first), np.uint64(first + len(known.values)))
+    wanted = (np.uint64(begin), np.uint64(end))
+    kernel(
+        _blocks(begin, end), policy.NARROW_THREADS, (keys, *copied, known.ends, np.uint64(known.start), *wanted, out)
+    )
 
 
 def _blocks(start: int, stop: int) -> int:

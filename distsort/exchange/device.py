@@ -106,7 +106,9 @@ class DeviceTransport:
         bare = map(_bare, runs)
         offsets = [None if keys is None else narrow(keys, d, share) for keys, d in zip(bare, down, strict=True)]
         answer, frames = self._taken(runs)
-        frames += [known.values.view(np.uint8) for known in offsets if known is not None]
+        for known in offsets:
+            if known is not None:
+                frames += [known.values.view(np.uint8), known.ends.view(np.uint8)]
         answer["narrow"] = [known and (known.start, known.stop, known.values.itemsize, known.down) for known in offsets]
         return self._exported(answer, frames, host, reader) or {"lease": ""}
 
@@ -224,8 +226,9 @@ class DeviceTransport:
         for run, known in zip(runs, answer.get("narrow", ()), strict=False):
             if known is not None:
                 start, stop, width, down = known
-                _bare(run).data.mem.offsets = Offsets(frames[at].view(f"u{width}"), start, stop, down)
-                at += 1
+                keys, values, ends = _bare(run), frames[at].view(f"u{width}"), frames[at + 1]
+                keys.data.mem.offsets = Offsets(values, ends.view(keys.dtype), start, stop, down)
+                at += 2
         return runs
 
     def unmap(self) -> None:

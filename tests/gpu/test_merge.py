@@ -148,7 +148,7 @@ def test_runs_of_another_gpu_are_copied_while_others_are_merged(cupy, monkeypatc
         assert found.tobytes() == whole[order_of(whole, descending)].tobytes()
 
 
-@pytest.mark.parametrize(("dtype", "top", "width"), [("u4", 1 << 21, 2), ("i8", 1 << 20, 2), ("i8", 1 << 38, 4)])
+@pytest.mark.parametrize(("dtype", "top", "width"), [("u4", 1 << 21, 2), ("i8", 1 << 20, 2), ("i8", 1 << 37, 4)])
 @pytest.mark.parametrize("share", [(0.0, 1.0), (0.2, 0.7)])
 def test_dense_runs_of_another_gpu_come_as_offsets(cupy, monkeypatch, dtype, top, width, share):
     """And what does not fit an offset, or is not of the share, as it is."""

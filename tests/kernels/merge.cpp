@@ -121,18 +121,18 @@ DRIVER run_cuts(const u64* table, u64 start, u64 total, u64 tile, u64 count, u64
 // --- narrow keys ----------------------------------------------------------------------------------------------------
 
 template <class T, class U, bool DOWN>
-int there_and_back(const T* keys, u64 n, u64 start, u64 stop, u64 skip, u64 from, u64 to, U* offsets, T* out) {
+int there_and_back(const T* keys, u64 start, u64 stop, u64 skip, u64 from, u64 to, U* offsets, T* ends, T* out) {
   return emu::guard([&] {
     const auto blocks = [](u64 first, u64 last) { return u32((last - 1) / NARROW_ROWS - first / NARROW_ROWS + 1); };
     if (stop > start)
-      emu::launch(narrow<T, U, DOWN>, blocks(start, stop), NARROW_THREADS, 0, keys, start, stop, offsets);
-    emu::launch(widen<T, U, DOWN>, blocks(from, to), NARROW_THREADS, 0, keys, n, offsets + skip, start + skip, stop, from, to,
-                out);
+      emu::launch(narrow<T, U, DOWN>, blocks(start, stop), NARROW_THREADS, 0, keys, start, stop, offsets, ends);
+    emu::launch(widen<T, U, DOWN>, blocks(from, to), NARROW_THREADS, 0, keys, offsets + skip, start + skip, stop, ends,
+                start, from, to, out);
   });
 }
 #define NARROW(NAME, T, U, DOWN)                                                                                     \
-  DRIVER NAME(const T* keys, u64 n, u64 start, u64 stop, u64 skip, u64 from, u64 to, U* offsets, T* out) {                   \
-    return there_and_back<T, U, DOWN>(keys, n, start, stop, skip, from, to, offsets, out);                                 \
+  DRIVER NAME(const T* keys, u64 start, u64 stop, u64 skip, u64 from, u64 to, U* offsets, T* ends, T* out) {         \
+    return there_and_back<T, U, DOWN>(keys, start, stop, skip, from, to, offsets, ends, out);                        \
   }
 NARROW(narrow_u32_u16_up, u32, u16, false)
 NARROW(narrow_u32_u16_down, u32, u16, true)
