@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import cupy
+import numpy as np
+import numpy.typing as npt
 
-from distsort.backends.cupy_narrow import Offsets, widen
+from distsort.backends.cupy_narrow import Offsets, Widener
 from distsort.kernels import policy
+
+IntArray = npt.NDArray[np.int64]
 
 # Streams that share the copy of a frame of so many bytes or more: one engine may not fill the links both ways.
 COPY_STREAMS, COPY_SPLIT = 2, 1 << 26
@@ -32,61 +35,75 @@ def copy_async(source: int, target: int, nbytes: int, streams: Sequence[Any]) ->
 class Incoming:
     """A run on another GPU of which one stretch after the other is copied here, as offsets where there are some.
 
+    Where everything comes from and goes to is known beforehand: each stretch is a few calls then, which take the host
+    less time than the stretch takes the link.
+
     Parameters
     ----------
     run
         A slice of mapped memory.
-    length
-        Rows of the longest stretch.
+    first, last
+        The rows of the slice that each stretch needs: int64, shape (stretches,).
     rooms
         Stretches that may be under way.
+
+    Attributes
+    ----------
+    places
+        Addresses of the first key of each stretch once it has arrived, good until the next one does.
     """
 
-    def __init__(self, run: Any, length: int, rooms: int) -> None:
-        self._memory = run.data.mem
-        self._known: Offsets | None = self._memory.offsets
-        room = length + policy.NARROW_ITEMS
-        whole = rooms if self._known is None else 1
-        self._keys = [cupy.empty(room, run.dtype) for _ in range(whole)]
-        self._offsets: list[Any] = []
-        if self._known is not None:
-            self._ends = cupy.empty_like(self._known.ends)
-            self._offsets = [cupy.empty(room, self._known.values.dtype) for _ in range(rooms)]
-            memcpyAsync, kind = cupy.cuda.runtime.memcpyAsync, cupy.cuda.runtime.memcpyDefault
-            stream = cupy.cuda.get_current_stream()
-            memcpyAsync(self._ends.data.ptr, self._known.ends.data.ptr, self._ends.nbytes, kind, stream.ptr)
-
-    def begin(self, piece: Any, room: int, streams: Sequence[Any]) -> None:
-        """Begin to copy a stretch to one of the rooms."""
-        if self._known is None:
-            copy_async(piece.data.ptr, self._keys[room].data.ptr, piece.nbytes, streams)
+    def __init__(self, run: Any, first: IntArray, last: IntArray, rooms: int) -> None:
+        memory, size = run.data.mem, run.dtype.itemsize
+        known: Offsets | None = memory.offsets
+        length, turn = int((last - first).max(initial=0)), np.arange(len(first)) % rooms
+        self._widener: Widener | None = None
+        if known is None:
+            self._kept = [cupy.empty(length, run.dtype) for _ in range(rooms)]
+            self._rows: list[tuple[int, ...]] = []
+            self._copies = _listed(run.data.ptr + first * size, self._addresses(turn), (last - first) * size)
+            self.places = self._addresses(turn)
             return
-        first, last = self._covered(piece)
-        there = self._known.values[first - self._known.start : last - self._known.start]
-        copy_async(there.data.ptr, self._offsets[room].data.ptr, there.nbytes, streams)
+        width, aligned = known.values.dtype.itemsize, policy.NARROW_ITEMS
+        self._kept = [cupy.empty(length + 2 * aligned, known.values.dtype) for _ in range(rooms)]
+        keys, ends = cupy.empty(length + aligned, run.dtype), cupy.empty_like(known.ends)
+        row = (run.data.ptr - memory.ptr) // size + first
+        stop = row + last - first
+        begin = row - row % aligned
+        low = np.clip(begin, known.start, known.stop)
+        low -= low % aligned
+        high = np.maximum(low, np.minimum(stop, known.stop))
+        copied = self._addresses(turn)
+        self._copies = _listed(known.values.data.ptr + (low - known.start) * width, copied, (high - low) * width)
+        self._rows = _listed(copied, np.full_like(row, keys.data.ptr), low, high, begin, stop)
+        self.places = keys.data.ptr + (row - begin) * size
+        self._kept += [keys, ends]
+        self._widener = Widener(known, size, memory.ptr, ends.data.ptr)
+        stream, kind = cupy.cuda.get_current_stream(), cupy.cuda.runtime.memcpyDefault
+        cupy.cuda.runtime.memcpyAsync(ends.data.ptr, known.ends.data.ptr, ends.nbytes, kind, stream.ptr)
 
-    def arrive(self, piece: Any, room: int) -> Any:
-        """Return the stretch that has come to a room; the current stream makes keys of offsets, if need be.
+    def _addresses(self, turn: IntArray) -> IntArray:
+        return np.array([room.data.ptr for room in self._kept])[turn]
 
-        It is good until the next one arrives.
-        """
-        if self._known is None or not len(piece):
-            return self._keys[0 if self._known is not None else room][: len(piece)]
-        first, last = self._covered(piece)
-        row = self._row(piece)
-        begin = row - row % policy.NARROW_ITEMS
-        out = self._keys[0][: row + len(piece) - begin]
-        copied = replace(self._known, values=self._offsets[room][: last - first], ends=self._ends)
-        run = cupy.ndarray((1,), piece.dtype, cupy.cuda.MemoryPointer(self._memory, 0))
-        widen(copied, first, run, begin, out)
-        return out[row - begin :]
+    def begin(self, stretch: int, streams: Sequence[Any]) -> None:
+        """Begin to copy a stretch."""
+        source, target, nbytes = self._copies[stretch]
+        copy_async(source, target, nbytes, streams)
 
-    def _row(self, piece: Any) -> int:
-        return int(piece.data.ptr - self._memory.ptr) // int(piece.itemsize)
+    def arrive(self, stretch: int) -> None:
+        """Let the current stream, which has waited for the copy, make keys of offsets, if that is what has come."""
+        if self._widener is not None:
+            offsets, out, first, stop, begin, end = self._rows[stretch]
+            if end > begin:
+                self._widener(offsets, out, first, stop, begin, end)
 
-    def _covered(self, piece: Any) -> tuple[int, int]:
-        """Return the rows of a stretch for which there are offsets; the first is a multiple of NARROW_ITEMS."""
-        assert self._known is not None
-        row = self._row(piece)
-        first = min(max(row - row % policy.NARROW_ITEMS, self._known.start), self._known.stop)
-        return first - first % policy.NARROW_ITEMS, max(first, min(row + len(piece), self._known.stop))
+
+def crossing(run: Any) -> int:
+    """Return how many bytes of a mapped array cross when it is copied by `Incoming`, for the most part."""
+    known = run.data.mem.offsets
+    return int(run.nbytes if known is None else run.size * known.values.dtype.itemsize)
+
+
+def _listed(*columns: IntArray) -> list[tuple[int, ...]]:
+    """Return the rows of a table as plain integers, which calls take faster than NumPy's."""
+    return list(zip(*(column.tolist() for column in columns), strict=True))

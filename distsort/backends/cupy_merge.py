@@ -26,7 +26,7 @@ import cupy
 import numpy as np
 import numpy.typing as npt
 
-from distsort.backends.cupy_copies import Incoming, copy_streams
+from distsort.backends.cupy_copies import Incoming, copy_streams, crossing
 from distsort.backends.cupy_ipc import is_mapped
 from distsort.backends.cupy_keys import Coded, device_columns
 from distsort.backends.cupy_launch import UNSIGNED, device
@@ -79,9 +79,9 @@ def merge(runs: Sequence[Any], descending: bool = False) -> Any:
         cupy array of the runs' dtype, bit for bit their elements. A single run is returned as it is.
     """
     codec = policy.codec(runs[0].dtype.kind, runs[0].dtype.itemsize, descending, unified=True)
-    far = sum(run.nbytes for run in runs if is_mapped(run))
-    if 1 < len(runs) <= MOST_RUNS and far >= 2 * STRETCH:
-        return _merge_streamed(runs, codec, -(-far // STRETCH))
+    far = [run for run in runs if is_mapped(run)]
+    if 1 < len(runs) <= MOST_RUNS and sum(run.nbytes for run in far) >= 2 * STRETCH:
+        return _merge_streamed(runs, codec, -(-sum(map(crossing, far)) // STRETCH))
     return _merge(_numbered(runs), codec, "NOTHING", True, None)[0]
 
 
@@ -192,15 +192,13 @@ def _launch(
     carry: str,
     want_keys: bool,
     value_dtype: np.dtype[Any] | None,
-    out: Any = None,
 ) -> tuple[Any, Any]:
-    """Merge up to eight runs in one pass, the keys to `out` if it is given."""
+    """Merge up to eight runs in one pass."""
     total = sum(len(run.keys) for run in runs)
     dtype = runs[0].keys.dtype
     if len(runs) == 1 and carry != "INDEX":
         return runs[0].keys, runs[0].values
-    if out is None and want_keys:
-        out = cupy.empty(total, dtype)
+    out = cupy.empty(total, dtype) if want_keys else None
     carried = None if value_dtype is None else cupy.empty(total, value_dtype)
     if total == 0:
         return out, carried
@@ -237,37 +235,55 @@ def _coded(codec: policy.Codec) -> Any:
 def _cuts(kernel: Any, table: Any, coded: Any, start: int, total: int, tile: int, count: int, k: int) -> Any:
     """Find the co-ranks of all runs at every `tile` rows of the result from `start` on: uint64, shape (count, k)."""
     cuts = cupy.empty((count, k), np.uint64)
+    _cut_tiles(kernel, table, coded, start, total, tile, count, k, cuts)
+    return cuts
+
+
+def _cut_tiles(
+    kernel: Any, table: Any, coded: Any, start: int, total: int, tile: int, count: int, k: int, cuts: Any
+) -> None:
+    """Do the same in memory that is there."""
     per_block = policy.MERGE_CUT_THREADS // (1 if k == 2 else k)
     arguments = (table, coded, *map(np.uint64, (start, total, tile)), np.uint32(count), cuts)
     kernel(-(-count // per_block), policy.MERGE_CUT_THREADS, arguments)
-    return cuts
 
 
 def _merge_streamed(runs: Sequence[Any], codec: policy.Codec, stretches: int) -> Any:
     """Merge runs of which some lie on another GPU, stretch by stretch, each copied while the one before is merged."""
     dtype, total = runs[0].dtype, sum(map(len, runs))
-    out = cupy.empty(total, dtype)
-    _, k, cuts_kernel, _ = _kernels(len(runs), dtype, codec, "NOTHING", None)
+    size, coded, out = dtype.itemsize, _coded(codec), cupy.empty(total, dtype)
+    shape, k, cuts_kernel, tiles_kernel = _kernels(len(runs), dtype, codec, "NOTHING", None)
     stretch = min(-(-total // (256 * stretches)) * 256, STRETCH_ROWS)  # whole lines: kernels write 16 bytes at a time
     stretches = -(-total // stretch)
     table = cupy.asarray(_table(_numbered(runs), k))
-    cuts = _cuts(cuts_kernel, table, _coded(codec), 0, total, stretch, stretches + 1, k).get().astype(np.int64)
-    lengths = np.diff(cuts, axis=0)[:, : len(runs)].max(axis=0).tolist()
-    far = {r: Incoming(run, lengths[r], ROOMS) for r, run in enumerate(runs) if is_mapped(run)}
+    cuts = _cuts(cuts_kernel, table, coded, 0, total, stretch, stretches + 1, k).get().astype(np.int64)
+    far: list[Incoming] = []
+    tables = np.zeros((stretches, 4, k), np.uint64)  # struct Runs of merge_kway.cu, without what only indices need
+    for r, run in enumerate(runs):
+        first, last = cuts[:-1, r], cuts[1:, r]
+        places = run.data.ptr + first * size
+        if is_mapped(run):
+            far.append(Incoming(run, first, last, ROOMS))
+            places = far[-1].places
+        tables[:, 0, r], tables[:, 1, r] = places, last - first
+    there, tile = cupy.asarray(tables), shape.tile(size, k)
+    tile_cuts = cupy.empty((-(-stretch // tile) + 1, k), np.uint64)
     here, streams = cupy.cuda.get_current_stream(), copy_streams()
     free = [here.record() for _ in range(ROOMS)]
     for i in range(stretches):
-        near = [run[a:b] for run, a, b in zip(runs, cuts[i].tolist(), cuts[i + 1].tolist(), strict=False)]
         for stream in streams:
             stream.wait_event(free[i % ROOMS])
-        for r, incoming in far.items():
-            incoming.begin(near[r], i % ROOMS, streams)
+        for incoming in far:
+            incoming.begin(i, streams)
         for stream in streams:
             here.wait_event(stream.record())
-        for r, incoming in far.items():
-            near[r] = incoming.arrive(near[r], i % ROOMS)
-        start = i * stretch
-        _launch(_numbered(near), codec, "NOTHING", True, None, out[start : start + stretch])
+        for incoming in far:
+            incoming.arrive(i)
+        rows, target = np.uint64(min(stretch, total - i * stretch)), np.uint64(out.data.ptr + i * stretch * size)
+        here_table, tiles = np.uint64(there.data.ptr + i * tables[0].nbytes), -(-int(rows) // tile)
+        _cut_tiles(cuts_kernel, here_table, coded, 0, int(rows), tile, tiles + 1, k, tile_cuts)
+        arguments = (here_table, coded, rows, tile_cuts, target, np.uint64(0))
+        tiles_kernel(tiles, shape.threads, arguments, shape.shared(size, k, False))
         free[i % ROOMS] = here.record()
     return out
 

@@ -93,14 +93,34 @@ def widen(known: Offsets, first: int, keys: Any, begin: int, out: Any) -> None:
     out
         Where they go: contiguous, of the dtype of the run, at a multiple of 16 bytes.
     """
-    size, width = keys.dtype.itemsize, known.values.dtype.itemsize
-    (kernel,) = kernels(FILE, (narrow_name("widen", size, width, known.down),))
-    end = begin + len(out)
-    copied = (known.values, np.uint64(first), np.uint64(first + len(known.values)))
-    wanted = (np.uint64(begin), np.uint64(end))
-    kernel(
-        _blocks(begin, end), policy.NARROW_THREADS, (keys, *copied, known.ends, np.uint64(known.start), *wanted, out)
-    )
+    widener = Widener(known, keys.dtype.itemsize, keys.data.ptr, known.ends.data.ptr)
+    rows = (first, first + len(known.values), begin, begin + len(out))
+    widener(known.values.data.ptr, out.data.ptr, *rows)
+
+
+class Widener:
+    """Makes keys of the copied offsets of one run, stretch by stretch; all memory is told by its address.
+
+    Parameters
+    ----------
+    known
+        What the owner says of its offsets.
+    size
+        Bytes of a key.
+    keys, ends
+        The run as it lies on the other GPU; the ends of all its blocks, copied.
+    """
+
+    def __init__(self, known: Offsets, size: int, keys: int, ends: int) -> None:
+        name = narrow_name("widen", size, known.values.dtype.itemsize, known.down)
+        (self._kernel,) = kernels(FILE, (name,))
+        self._keys, self._ends, self._base = np.uint64(keys), np.uint64(ends), np.uint64(known.start)
+
+    def __call__(self, offsets: int, out: int, first: int, stop: int, begin: int, end: int) -> None:
+        """Write rows ``[begin, end)`` to `out`, of which offsets of ``[first, stop)`` are there."""
+        copied, wanted = map(np.uint64, (offsets, first, stop)), map(np.uint64, (begin, end, out))
+        arguments = (self._keys, *copied, self._ends, self._base, *wanted)
+        self._kernel(_blocks(begin, end), policy.NARROW_THREADS, arguments)
 
 
 def _blocks(start: int, stop: int) -> int:

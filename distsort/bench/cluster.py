@@ -322,7 +322,14 @@ def _phases(client: Client, since: float) -> dict[str, tuple[float, float]]:
             if span["action"] == "compute" and span["start"] >= since:
                 known = spans.setdefault(phase, [span["start"], span["stop"]])
                 known[:] = min(known[0], span["start"]), max(known[1], span["stop"])
+    if "run" in spans:  # a promised run is made when its task has long ended
+        spans["run"][1] = max(spans["run"][1], *client.run(_last_made).values())
     return {name: ((start - since) * 1e3, (stop - since) * 1e3) for name, (start, stop) in spans.items()}
+
+
+def _last_made(dask_worker: Any) -> float:
+    service = getattr(dask_worker, f"{NAME}_service", None)
+    return service.promises.made if service is not None else 0.0
 
 
 def _settle(client: Client) -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 
@@ -27,6 +28,11 @@ class Promises:
         Takes the runs.
     room
         Asked for the bytes of blocks that may wait for their turn; one may, however large it is.
+
+    Attributes
+    ----------
+    made
+        When the last run was, in seconds of `time.time`.
     """
 
     def __init__(self, store: RunStore, room: Callable[[], float]) -> None:
@@ -37,6 +43,7 @@ class Promises:
         self._waiting: list[int] = []
         self._turn = threading.Condition()
         self._closed = False
+        self.made = 0.0
 
     def __len__(self) -> int:
         return len(self._open)
@@ -55,6 +62,7 @@ class Promises:
                 promised.set_exception(error)
             else:
                 self._open.pop(attempt, None)
+                self.made = time.time()
                 promised.set_result(None)
 
         with self._turn:

@@ -1,0 +1,102 @@
+"""Stretches of a run on another GPU, with memory of the host in its place: what is copied where, and what it becomes."""
+
+from __future__ import annotations
+
+import ctypes
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+pytest.importorskip("cupy")
+
+from distsort.kernels import policy
+
+from distsort.backends import cupy_copies
+from distsort.backends.cupy_narrow import Offsets
+
+
+class Array:
+    """As much of a cupy array as `Incoming` looks at, over NumPy's memory."""
+
+    def __init__(self, values, memory=None):
+        self.values, self.dtype, self.nbytes, self.size = values, values.dtype, values.nbytes, values.size
+        self.data = SimpleNamespace(ptr=values.ctypes.data, mem=memory)
+
+
+def at(address, count, dtype):
+    """Return a view of memory by its address."""
+    size = np.dtype(dtype).itemsize
+    return np.frombuffer((ctypes.c_char * (count * size)).from_address(address), dtype)
+
+
+class Widener:
+    """What the kernel does, in NumPy (tests/kernels/test_narrow.py has the kernel itself)."""
+
+    def __init__(self, known, size, keys, ends):
+        self.known, self.size, self.keys, self.ends = known, size, keys, ends
+
+    def __call__(self, offsets, out, first, stop, begin, end):
+        assert first % policy.NARROW_ITEMS == begin % policy.NARROW_ITEMS == 0
+        rows = policy.NARROW_ROWS
+        ends = at(self.ends, self.known.ends.size, f"u{self.size}")
+        made = at(out, end - begin, f"u{self.size}")
+        for row in range(begin, end):
+            if first <= row < stop:
+                base = ends[2 * (row // rows - self.known.start // rows)]
+                made[row - begin] = base + at(offsets, stop - first, self.known.values.dtype)[row - first]
+            else:
+                made[row - begin] = at(self.keys, row + 1, f"u{self.size}")[row]
+
+
+@pytest.fixture
+def host(monkeypatch):
+    monkeypatch.setattr(policy, "NARROW_ROWS", 64)
+    runtime = SimpleNamespace(
+        memcpyAsync=lambda to, source, size, kind, stream: ctypes.memmove(to, source, size), memcpyDefault=4
+    )
+    cuda = SimpleNamespace(runtime=runtime, get_current_stream=lambda: SimpleNamespace(ptr=0))
+    fake = SimpleNamespace(
+        cuda=cuda,
+        empty=lambda n, dtype: Array(np.zeros(n, dtype)),
+        empty_like=lambda a: Array(np.zeros_like(a.values)),
+    )
+    monkeypatch.setattr(cupy_copies, "cupy", fake)
+    monkeypatch.setattr(cupy_copies, "Widener", Widener)
+
+
+@pytest.mark.parametrize("known", [None, (0, 1000), (192, 700), (128, 1000)])
+@pytest.mark.parametrize(("begin", "end"), [(0, 1000), (37, 905), (250, 260)])
+@pytest.mark.parametrize("stretches", [1, 2, 7, 11])
+def test_every_stretch_arrives(host, known, begin, end, stretches):
+    keys = np.sort(np.random.default_rng(stretches).integers(0, 1 << 14, 1000).astype("u4"))
+    memory = SimpleNamespace(ptr=keys.ctypes.data, offsets=None)
+    if known is not None:
+        start, stop = known
+        blocks = [keys[b : min(b + 64, stop)] for b in range(start, stop, 64)]
+        offsets = np.concatenate([b - b[0] for b in blocks]).astype("u2")
+        ends = np.array([(b[0], b[-1]) for b in blocks], "u4").ravel()
+        memory.offsets = Offsets(Array(offsets), Array(ends), start, stop, False)
+    run = Array(keys[begin:end], memory)
+    edges = np.sort(np.random.default_rng(end).integers(0, end - begin, stretches + 1))
+    incoming = cupy_copies.Incoming(run, edges[:-1], edges[1:], 3)
+    streams = [SimpleNamespace(ptr=0)]
+    ahead = 0
+    for i in range(stretches):
+        while ahead < min(i + 3, stretches):  # as many are under way as there are rooms
+            incoming.begin(ahead, streams)
+            ahead += 1
+        incoming.arrive(i)
+        count = int(edges[i + 1] - edges[i])
+        if count:
+            found = at(int(incoming.places[i]), count, "u4")
+            assert found.tolist() == keys[begin + edges[i] : begin + edges[i + 1]].tolist()
+
+
+def test_offsets_cross_in_the_place_of_keys(host):
+    keys = np.arange(100, dtype="u8")
+    memory = SimpleNamespace(ptr=keys.ctypes.data, offsets=None)
+    run = Array(keys[10:60], memory)
+    assert cupy_copies.crossing(run) == 400
+    memory.offsets = Offsets(Array(keys.astype("u2")), Array(keys[[0, 99]]), 0, 100, False)
+    assert cupy_copies.crossing(run) == 100
