@@ -1,4 +1,4 @@
-"""Stretches of a run on another GPU, with memory of the host in its place: what is copied where, and what it becomes."""
+"""Stretches of a run on another GPU, with memory of the host in its place: what is copied, and what it becomes."""
 
 from __future__ import annotations
 
