@@ -21,13 +21,15 @@ lent = False
 
 
 @contextmanager
-def device_work(here: bool) -> Iterator[None]:
+def device_work(here: bool, wait: bool = True) -> Iterator[None]:
     """Make arrays on the device: from a pool, and complete when the context ends, so that others may read them.
 
     Parameters
     ----------
     here
         Whether there is any such work; if not, nothing happens.
+    wait
+        False for who tells by an event of its own when they are complete.
     """
     if not here:
         yield
@@ -38,8 +40,9 @@ def device_work(here: bool) -> Iterator[None]:
     pool = cupy.get_default_memory_pool()
     with cupy.cuda.using_allocator(pool.malloc) if beside_rmm else nullcontext():
         yield
-        cupy.cuda.get_current_stream().synchronize()
-    if beside_rmm and not lent and pool.free_bytes() > POOL_SHARE * device_memory():
+        if wait:
+            cupy.cuda.get_current_stream().synchronize()
+    if wait and beside_rmm and not lent and pool.free_bytes() > POOL_SHARE * device_memory():
         pool.free_all_blocks()
 
 

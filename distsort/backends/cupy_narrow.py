@@ -66,7 +66,8 @@ def narrow(keys: Any, down: bool, share: tuple[float, float]) -> Offsets | None:
     stop = min(math.ceil(share[1] * n), n)
     if keys.dtype.kind not in "iu" or (stop - start) * size < policy.NARROW_LEAST or keys.data.ptr % 16:
         return None
-    reach = abs(int(keys[-1]) - int(keys[0])) / n * policy.NARROW_ROWS
+    first, last = keys[:: n - 1].get().tolist()
+    reach = abs(last - first) / n * policy.NARROW_ROWS
     width = next((w for w in (2, 4) if w < size and 2 * reach < 1 << 8 * w), None)
     if width is None:
         return None

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from distsort.exchange.handles import Options, Source
@@ -12,13 +14,29 @@ from distsort.exchange.store import LostRunError
 from distsort.local import Run
 
 
+@dataclass
+class Borrowed:
+    """Runs that were borrowed.
+
+    Attributes
+    ----------
+    runs
+        None where one of them cannot be mapped.
+    complete
+        To be called before they are read in bulk: waits for forms of them that their owners were still making.
+    """
+
+    runs: list[Run] | None
+    complete: Callable[[], None]
+
+
 @contextlib.contextmanager
 def borrow(
     reader: Reader, sources: Sequence[Source], options: Options, share: tuple[float, float]
-) -> Iterator[list[Run] | None]:
+) -> Iterator[Borrowed]:
     """Have whole runs here without moving them, once they are made; called from the thread of a part task.
 
-    Yields None where one cannot be mapped. They are good until the context ends.
+    They are good until the context ends.
 
     Parameters
     ----------
@@ -35,12 +53,29 @@ def borrow(
         The task is not wanted any more.
     """
     held: Held = []
+    later: list[asyncio.Task[None]] = []
+    service, key = reader.service, reader.worker.get_current_task()
+
+    async def complete() -> None:
+        with reader.cancellable(key):
+            await asyncio.gather(*later)
+
     with reader.until_read(held, options):
-        yield reader.service.call(_borrow(reader, reader.worker.get_current_task(), sources, options, share, held))
+        try:
+            runs = service.call(_borrow(reader, key, sources, options, share, held, later))
+            yield Borrowed(runs, lambda: service.call(complete()) if later else None)
+        finally:
+            service.loop.call_soon_threadsafe(_give_up, later)
 
 
 async def _borrow(
-    reader: Reader, key: Any, sources: Sequence[Source], options: Options, share: tuple[float, float], held: Held
+    reader: Reader,
+    key: Any,
+    sources: Sequence[Source],
+    options: Options,
+    share: tuple[float, float],
+    held: Held,
+    later: list[asyncio.Task[None]],
 ) -> list[Run] | None:
     service, found = reader.service, dict[int, Run]()
 
@@ -60,12 +95,22 @@ async def _borrow(
         if answer["lease"]:
             devices.hold(address)
             held.append((asked[0], answer["lease"]))
+            if answer["later"]:
+                narrow = reader.ask(asked, "distsort_narrow", {"lease": answer["lease"]}, options)
+                later.append(asyncio.ensure_future(narrow))
             lent = await service.in_thread(devices.unpack, address, answer, True)
             found.update(zip(mine, lent, strict=True) if lent is not None else ())
 
     with reader.cancellable(key):
         await reader.all_of(ask(address, mine) for address, mine in by_address(sources))
     return [found[i] for i in range(len(sources))] if len(found) == len(sources) else None
+
+
+def _give_up(later: Sequence[asyncio.Task[None]]) -> None:
+    """Let go of questions whose answers are not wanted any more; what went wrong with them does not matter."""
+    for task in later:
+        if not task.cancel() and not task.cancelled():
+            task.exception()
 
 
 async def _own(reader: Reader, source: Source) -> Run | None:

@@ -60,6 +60,7 @@ class DeviceTransport:
         self.over_ucx = over_ucx
         self.host = cupy_ipc.host_id()
         self.leases: dict[str, tuple[str, list[Any]]] = {}
+        self._becoming: dict[str, Any] = {}
         self._mappings = cupy_ipc.Mappings()
         self._unmappable: set[str] = set()
         self._lock = threading.Lock()
@@ -103,14 +104,29 @@ class DeviceTransport:
         share
             Of each run, about what the reader will need: large runs of bare integers come in their narrow form, too.
         """
-        bare = map(_bare, runs)
-        offsets = [None if keys is None else narrow(keys, d, share) for keys, d in zip(bare, down, strict=True)]
-        answer, frames = self._taken(runs)
+        with self.packing():
+            answer, frames = self._taken(runs)
+        with cupy_ipc.packing_stream() as stream, device_work(True, wait=False):
+            bare = map(_bare, runs)
+            offsets = [None if keys is None else narrow(keys, d, share) for keys, d in zip(bare, down, strict=True)]
+            done = stream.record()
         for known in offsets:
             if known is not None:
                 frames += [known.values.view(np.uint8), known.ends.view(np.uint8)]
         answer["narrow"] = [known and (known.start, known.stop, known.values.itemsize, known.down) for known in offsets]
-        return self._exported(answer, frames, host, reader) or {"lease": ""}
+        answer["later"] = any(known is not None for known in offsets)
+        lent = self._exported(answer, frames, host, reader)
+        if lent is None:
+            return {"lease": ""}
+        if answer["later"]:
+            self._becoming[lent["lease"]] = done
+        return lent
+
+    def wait_for_narrow(self, lease: str) -> None:
+        """Wait until the narrow forms that a lease came with are complete."""
+        done = self._becoming.pop(lease, None)
+        if done is not None:
+            done.synchronize()
 
     def pack(self, runs: Sequence[Run], host: str, reader: str) -> dict[str, Any]:
         """Turn slices into an answer for a reader, which maps memory of `host` (empty: of no host)."""
@@ -155,6 +171,7 @@ class DeviceTransport:
         """Let go of what a reader has copied."""
         with self._lock:
             self.leases.pop(lease, None)
+            self._becoming.pop(lease, None)
             self._lent = time.monotonic()
 
     def tidy(self, now: float) -> None:
@@ -242,6 +259,7 @@ class DeviceTransport:
         with self._lock:
             for lease in [k for k, (reader, _) in self.leases.items() if reader == peer]:
                 del self.leases[lease]
+                self._becoming.pop(lease, None)
 
     def close(self) -> None:
         """Let go of everything."""

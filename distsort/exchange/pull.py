@@ -148,7 +148,7 @@ def _search(seen: Sequence[Sample], spec: Spec, ranks: IntArray, probes: int, re
 def make_part(routes: Routes, part: int, spec: Spec) -> Block:
     """Pull the slices of one part and merge them."""
     service = _service()
-    if service is not None:
+    if service is not None and not routes.sources[0].host:
         service.excess()
     with ExitStack() as until_merged:
         if routes.cuts is None:
@@ -157,7 +157,7 @@ def make_part(routes: Routes, part: int, spec: Spec) -> Block:
             pieces, runs = _pulled(routes, routes.cuts.table[:, part : part + 2], until_merged)
         starts = routes.ranks.starts
         made = merge_runs(pieces, spec, routes.ranks.first(part), [starts[r] for r in runs])
-    if service is not None:
+    if service is not None and not routes.sources[0].host:
         service.excess()
     return made
 
@@ -169,12 +169,14 @@ def _borrowed(routes: Routes, part: int, spec: Spec, until_merged: ExitStack) ->
     reader = _service().reader
     leases = until_merged.enter_context(ExitStack())
     share = routes.ranks.share(part, SHARE_MARGIN)
-    lent = _reading(routes, lambda: leases.enter_context(borrow(reader, routes.sources, routes.options, share)))
+    borrowed = _reading(routes, lambda: leases.enter_context(borrow(reader, routes.sources, routes.options, share)))
+    lent = borrowed.runs
     table = _own_cuts(routes, part, spec, lent)
     filled = _filled(table)
     if lent is None or len(filled) == 1:  # a slice that is a part by itself is copied
         leases.close()
         return _pulled(routes, table, until_merged)
+    _reading(routes, borrowed.complete)
     until_merged.enter_context(reader.reading())
     pieces = [lent[r].cut(*table[r].tolist()) for r in filled]
     reader.count(pieces, [routes.sources[r] for r in filled])

@@ -110,6 +110,7 @@ class WorkerService:
                 distsort_keys=self.answer_keys,
                 distsort_slices=self.answer_slices,
                 distsort_lend=self.answer_lend,
+                distsort_narrow=self.answer_narrow,
                 distsort_copied=self.on_copied,
             )
             worker.stream_handlers.update({"distsort-free": self.on_free, "distsort-gone": self.on_gone})
@@ -252,6 +253,11 @@ class WorkerService:
             return {"lost": error.args[0]}
         return {"lost": None, **answer}
 
+    async def answer_narrow(self, lease: str) -> dict[str, Any]:
+        """Answer a peer when the narrow forms that a lease came with are complete."""
+        await self.in_thread(self.devices.wait_for_narrow, lease)
+        return {"lost": None}
+
     async def _failed(self, attempts: Sequence[str]) -> dict[str, Any] | None:
         """Wait for promised runs; return the answer that says what went wrong with one."""
         try:
@@ -264,8 +270,7 @@ class WorkerService:
         runs = [run for run in map(self.store.whole, attempts) if run is not None]
         if len(runs) < len(attempts):
             return {"lease": ""}
-        with self.devices.packing():
-            return self.devices.lend(runs, [self.store.descends(a) for a in attempts], host, reader, share)
+        return self.devices.lend(runs, [self.store.descends(a) for a in attempts], host, reader, share)
 
     def read_keys(self, attempts: Sequence[str], asked: Sequence[IntArray]) -> bytes:
         """Read keys of several runs of this worker, pickled into one piece: a frame for each would cost more."""

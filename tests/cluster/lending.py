@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import pickle
 import random
+import time
 from collections.abc import Iterable, Sequence
 from contextlib import nullcontext
 from pathlib import Path
@@ -48,7 +49,10 @@ class Files:
         path = self.directory / lease
         path.write_bytes(pickle.dumps(runs))
         self.leases[lease] = (reader, path)
-        return {"lease": lease, "path": str(path)}
+        return {"lease": lease, "path": str(path), "later": random.random() < 0.5}
+
+    def wait_for_narrow(self, lease: str) -> None:
+        time.sleep(random.choice([0, 0.003]))
 
     def end_lease(self, lease: str) -> None:
         self.leases.pop(lease)[1].unlink()
