@@ -63,7 +63,7 @@ def borrow(
     with reader.until_read(held, options):
         try:
             runs = service.call(_borrow(reader, key, sources, options, share, held, later))
-            yield Borrowed(runs, lambda: service.call(complete()) if later else None)
+            yield Borrowed(runs, lambda: None if _well(later) else service.call(complete()))
         finally:
             service.loop.call_soon_threadsafe(_give_up, later)
 
@@ -104,6 +104,11 @@ async def _borrow(
     with reader.cancellable(key):
         await reader.all_of(ask(address, mine) for address, mine in by_address(sources))
     return [found[i] for i in range(len(sources))] if len(found) == len(sources) else None
+
+
+def _well(tasks: Sequence[asyncio.Task[None]]) -> bool:
+    """Whether all have ended well, which a thread can see without a trip through the loop."""
+    return all(task.done() and not task.cancelled() and task.exception() is None for task in tasks)
 
 
 def _give_up(later: Sequence[asyncio.Task[None]]) -> None:

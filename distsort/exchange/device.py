@@ -20,6 +20,7 @@ not read for some seconds, and only then does an owner empty its pool::
 from __future__ import annotations
 
 import functools
+import itertools
 import pickle
 import threading
 import time
@@ -35,6 +36,7 @@ from distsort.backends import cupy_ipc
 from distsort.backends.cupy_narrow import Offsets, narrow
 from distsort.columns import Columns
 from distsort.device_memory import device_work
+from distsort.kernels import policy
 from distsort.local import Run
 
 UNMAP_AFTER, EMPTY_AFTER = 5.0, 15.0
@@ -42,6 +44,9 @@ UNMAP_AFTER, EMPTY_AFTER = 5.0, 15.0
 
 AHEAD_SHARE = 1 / 16
 """Share of the device that blocks may take which wait to be sorted."""
+
+EVEN_STEPS, EVEN_LIMIT = 64, 2
+"""Of so many steps through a run, how much longer than their mean the longest may be where it is evenly spread."""
 
 READ_IN_PLACE = True
 """Whether mapped slices are merged where they lie; without, they are copied first, which the bench measures."""
@@ -108,7 +113,7 @@ class DeviceTransport:
             answer, frames = self._taken(runs)
         with cupy_ipc.packing_stream() as stream, device_work(True, wait=False):
             bare = map(_bare, runs)
-            offsets = [None if keys is None else narrow(keys, d, share) for keys, d in zip(bare, down, strict=True)]
+            offsets = [narrow(keys, d, share) if _even(keys) else None for keys, d in zip(bare, down, strict=True)]
             done = stream.record()
         for known in offsets:
             if known is not None:
@@ -273,3 +278,12 @@ def _bare(run: Run) -> Any:
     if isinstance(rows, Columns):
         rows = rows.arrays[0] if len(rows.arrays) == 1 else None
     return rows if run.keys is None and getattr(rows, "ndim", 0) == 1 else None
+
+
+def _even(keys: Any) -> bool:
+    """Whether sorted integers are about equally far apart all along: offsets that fit on the average then fit."""
+    if keys is None or keys.dtype.kind not in "iu" or keys.nbytes < policy.NARROW_LEAST:
+        return False
+    seen = keys[:: len(keys) // EVEN_STEPS].get().tolist()
+    steps = [abs(b - a) for a, b in itertools.pairwise(seen)]
+    return max(steps) * len(steps) <= EVEN_LIMIT * sum(steps)

@@ -322,6 +322,28 @@ def test_what_cannot_be_mapped_comes_in_another_way_with_no_lease_left(pulling):
     assert not +there._mappings.held
 
 
+def test_only_runs_that_are_evenly_spread_become_narrow(monkeypatch):
+    """Nine of ten keys equal: the others are too far apart for offsets that would do on the average."""
+    from distsort.exchange import device
+
+    class Keys(np.ndarray):
+        def get(self):
+            return np.asarray(self)
+
+    monkeypatch.setattr(device.policy, "NARROW_LEAST", 1 << 10)
+    rng = np.random.default_rng(1)
+    spread = np.sort(rng.integers(0, 1 << 20, 100_000)).view(Keys)
+    heavy = np.sort(np.where(rng.random(100_000) < 0.9, 42, rng.integers(0, 1 << 20, 100_000))).view(Keys)
+    assert device._even(spread)
+    assert device._even(spread[::-1])
+    assert device._even(np.arange(5000, dtype="u4").view(Keys))
+    assert not device._even(heavy)
+    assert not device._even(spread.astype("f8").view(Keys))
+    assert not device._even(spread[:100])
+    assert not device._even(None)
+    assert device._even(np.full(1000, 7).view(Keys))
+
+
 def test_mappings_in_use_outlive_their_peer(monkeypatch):
     """A worker that dies while its memory is read: the mapping is closed when the reading has ended, not before."""
     opened, closed = [], []
