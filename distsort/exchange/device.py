@@ -7,6 +7,9 @@
 Mapped slices that are to be merged are read in place: the merge takes each of their rows once, so a copy before it
 would only add a trip through memory. A slice that is a part by itself is copied.
 
+Of few runs on one host a part maps all as a whole, before it knows what it needs of them: they are lent. Large runs of
+integers that are evenly spread come with offsets, which cross in their place (`distsort.backends.cupy_narrow`).
+
 The owner keeps what it has exported until the reader says that it has read it, or is gone: a lease. If the memory
 cannot be exported, or cannot be mapped, the next way is taken, and remembered for that peer.
 

@@ -56,6 +56,8 @@ class Promises:
             with self._turn:
                 self._waiting.remove(nbytes)
                 self._turn.notify_all()
+            if not promised.set_running_or_notify_cancel():
+                return
             try:
                 self._store.put(attempt, make(), spec)
             except BaseException as error:
@@ -88,8 +90,10 @@ class Promises:
             self._open.pop(attempt, None)
 
     def close(self) -> None:
-        """Make no more runs: the worker is closing."""
+        """Make no more runs, and let go of who waits for them: the worker is closing."""
         self._thread.shutdown(wait=False, cancel_futures=True)
+        for promised in list(self._open.values()):
+            promised.cancel()
         with self._turn:
             self._closed = True
             self._turn.notify_all()

@@ -93,7 +93,15 @@ def test_a_closing_worker_lets_go_of_who_waits(promises):
 
     waiting = threading.Thread(target=wait)
     waiting.start()
-    promises.close()
+
+    async def reader():
+        asked = asyncio.ensure_future(promises.kept(["two"]))
+        await asyncio.sleep(0.05)
+        promises.close()
+        await asyncio.gather(asked, return_exceptions=True)
+        return asked.cancelled()
+
+    assert asyncio.run(reader())
     gate.set()
     waiting.join(20)
     assert len(errors) == 1

@@ -236,3 +236,16 @@ def test_three_hundred_runs_to_three_hundred_parts():
         assert (result.compute() == np.sort(source)).all()
         del result
         kit.assert_clean(client)
+
+
+def test_the_workers_are_known_whatever_the_client_keeps(pair, monkeypatch):
+    """An update in the background, which asks for no workers, may come between a client's question and its answer."""
+    from distsort.needs import Workers, identity
+
+    async def overwritten(n_workers=0):
+        pair._scheduler_identity = await pair.scheduler.identity(n_workers=0)
+
+    monkeypatch.setattr(pair, "_update_scheduler_info", overwritten)
+    assert not pair.scheduler_info()["workers"]
+    assert len(identity(pair)["workers"]) == 2
+    assert Workers.of(identity(pair)).count == 2

@@ -94,3 +94,14 @@ def test_unsorted_run_is_found():
 
 def test_with_ends():
     assert cuts.with_ends(np.array([[1], [2]]), [4, 5]).tolist() == [[0, 1, 4], [0, 2, 5]]
+
+
+def test_ranks_say_where_parts_begin_before_any_run_is_cut():
+    from distsort.search import Ranks
+
+    ranks = Ranks((5, 0, 8, 4), 6)
+    assert [ranks.first(part) for part in range(7)] == cuts.part_ranks(17, 6).tolist()
+    assert ranks.starts == [0, 5, 5, 13]
+    assert ranks.share(0, 0.25) == (0.0, 1.25 / 6)
+    assert ranks.share(5, 0.25) == (4.75 / 6, 1.0)
+    assert Ranks((3,), 1).share(0, 0.5) == (0.0, 1.0)
