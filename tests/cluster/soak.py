@@ -61,10 +61,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--sorts", type=int, default=50)
     parser.add_argument("--workers", type=int, default=4)
+    parser.add_argument("--lending", action="store_true", help="runs are promised and mapped, as on GPUs")
     parser.add_argument("--seed", type=int, default=random.randrange(1 << 30))
     options = parser.parse_args()
     print(f"seed {options.seed}")
-    with kit.cluster(options.workers) as client:
+    with kit.cluster(options.workers, **({"preload": "tests.cluster.lending"} if options.lending else {})) as client:
         took = soak(client, options.sorts, options.seed, verbose=True)
     slow = sorted(took)[-3:]
     print(f"{len(took)} sorts, all right; median {sorted(took)[len(took) // 2]:.2f} s, slowest {slow}")

@@ -121,9 +121,10 @@ def test_a_frozen_owner_is_an_error():
             os.kill(pid, signal.SIGCONT)
 
 
+@pytest.mark.timeout(300)
 def test_soak():
     """Sorts, each with a worker killed at a random moment."""
-    sorts = int(os.environ.get("DISTSORT_SOAK", "30"))
+    sorts = int(os.environ.get("DISTSORT_SOAK", "20"))
     with kit.cluster(3, preload=LENDING) as client:
         took = soak.soak(client, sorts, seed=20261130)
     assert max(took) < kit.PATIENCE
