@@ -24,6 +24,7 @@ from distsort.errors import ExchangeError
 from distsort.exchange import transport
 from distsort.exchange.handles import Options, Source
 from distsort.exchange.limiter import BytesInFlight
+from distsort.exchange.scheduler import REMEMBERED
 from distsort.exchange.spill import join
 from distsort.exchange.store import LostRunError
 from distsort.exchange.transport import Slice
@@ -38,9 +39,6 @@ Held = list[tuple[Source, str]]
 
 MAPPED_MESSAGE = 1 << 40
 """Bytes of one answer that is mapped memory: all that is asked for."""
-
-REMEMBERED = 10_000
-"""How many runs of dead workers a reader knows; those of sorts that are over are never asked for again."""
 
 
 class Trouble(Exception):
@@ -68,9 +66,11 @@ class Reader:
 
     def probe(self, sources: Sequence[Source], positions: Sequence[IntArray], options: Options) -> list[Any]:
         """Read keys of all runs at once, one question a worker; called from a task thread."""
-        return self.service.call(self._probe(sources, positions, options))
+        return self.service.call(self._probe(self.worker.get_current_task(), sources, positions, options))
 
-    async def _probe(self, sources: Sequence[Source], positions: Sequence[IntArray], options: Options) -> list[Any]:
+    async def _probe(
+        self, key: Any, sources: Sequence[Source], positions: Sequence[IntArray], options: Options
+    ) -> list[Any]:
         keys: list[tuple[Column, ...] | None] = [None] * len(sources)
 
         async def ask(address: str, mine: list[int]) -> None:
@@ -89,7 +89,8 @@ class Reader:
             for i, found in zip(mine, pickle.loads(data), strict=True):
                 keys[i] = found
 
-        await self.all_of(ask(address, mine) for address, mine in by_address(sources))
+        with self.cancellable(key):
+            await self.all_of(ask(address, mine) for address, mine in by_address(sources))
         return keys
 
     @contextlib.contextmanager
@@ -299,7 +300,7 @@ class Reader:
             ) from trouble
 
     def forget(self, address: str, attempts: Iterable[str]) -> None:
-        """Stop waiting for a dead worker, and do not ask for its runs again."""
+        """Stop waiting for a dead worker, if it is named, and do not ask for those runs again."""
         self._dead.update(dict.fromkeys(attempts))
         while len(self._dead) > REMEMBERED:
             del self._dead[next(iter(self._dead))]
@@ -307,7 +308,7 @@ class Reader:
             call.cancel()
 
     def cancel(self, key: Any) -> None:
-        """End the pulls of a part that is not wanted any more."""
+        """End what is asked for a task that is not wanted any more."""
         for task in list(self.pulls.get(key, ())):
             task.cancel()
 

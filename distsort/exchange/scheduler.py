@@ -20,6 +20,7 @@ refuses a run that was freed while it was made.
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Iterable, Iterator
 from time import time
 from typing import Any
@@ -34,6 +35,9 @@ from distsort.exchange.page import add_page
 
 PATIENCE = 1.0
 """Seconds to wait for the news that an unreachable worker is dead, before the run is taken for lost."""
+
+REMEMBERED = 10_000
+"""How many runs of dead workers are known; those of sorts that are over are never asked for again."""
 
 _OVER = ("released", "forgotten", "erred")
 
@@ -79,6 +83,8 @@ class PullState:
         The living run of each run key.
     sorts
         The barriers that are needed.
+    dead
+        Runs that were lost with their workers, the last of them at the end.
     """
 
     def __init__(self, scheduler: Scheduler) -> None:
@@ -86,15 +92,17 @@ class PullState:
         self.members: set[str] = set()
         self.attempts: dict[Any, Attempt] = {}
         self.sorts: dict[Any, Sorting] = {}
+        self.dead: deque[str] = deque(maxlen=REMEMBERED)
         self._tell_next = 0.0
         scheduler.handlers.update(distsort_join=self.join, distsort_trouble=self.trouble)
         scheduler.stream_handlers["distsort-run"] = self.announce
         self.news = News(scheduler, self.attempts, self.sorts)
         add_page(self.news)
 
-    def join(self, worker: str) -> None:
-        """Note a worker that has installed our handlers."""
+    def join(self, worker: str) -> list[str]:
+        """Note a worker that has installed our handlers; return the runs of dead workers, of which it has not heard."""
         self.members.add(worker)
+        return list(self.dead)
 
     # Life
 
@@ -179,6 +187,7 @@ class PullState:
             lost = [run for run, a in sort.where.items() if a is not None and a.address == address]
             dead.update(a.id for run in lost if (a := sort.where[run]) is not None)
             self._undo(barrier, sort, lost, stimulus_id)
+        self.dead.extend(sorted(dead))
         # Also when it held no run: a tick may be on its way from there, and Dask's own connection is cut with ours.
         for member in self.members:
             self._send(member, {"op": "distsort-gone", "address": address, "attempts": sorted(dead)})

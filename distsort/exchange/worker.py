@@ -121,7 +121,7 @@ class WorkerService:
             if NAME not in worker.plugins:
                 await worker.plugin_add(_Watch(self), name=NAME)
             await worker.scheduler.register_scheduler_plugin(plugin=dumps(PullPlugin()), name=NAME, idempotent=True)
-            await worker.scheduler.distsort_join(worker=self.address)
+            self.reader.forget("", await worker.scheduler.distsort_join(worker=self.address))
             self._ready = True
 
     @property

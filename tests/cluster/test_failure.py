@@ -98,6 +98,39 @@ def test_a_killed_worker_stays_away(phase):
         assert len(kit.scheduler_of(client).workers) == 2
 
 
+def test_a_worker_that_joins_later_knows_which_runs_are_dead():
+    """It may get a task that still names them, and was not there when the others were told."""
+
+    def known() -> set[str]:
+        from distributed import get_worker
+
+        from distsort.exchange.worker import service_of
+
+        return set(service_of(get_worker()).reader._dead)
+
+    with kit.cluster(2) as client:
+        survive(client, "pull")
+        state = kit.scheduler_of(client).extensions["distsort"]
+        assert state.dead
+        kit.until(lambda: len(kit.worker_pids(client)) == 2)
+        for address in kit.worker_pids(client):
+            assert client.submit(known, workers=[address], pure=False).result(30) >= set(state.dead)
+
+
+def test_a_search_that_is_not_wanted_any_more_ends():
+    """Its answers would come from a worker that is frozen: the task must not wait for them to the end."""
+
+    def asks(dask_worker: Any) -> int:
+        return sum(map(len, dask_worker.distsort_service.reader.calls.values()))
+
+    with kit.cluster(2, config={"distsort.pull.timeout": "1 hour"}) as client, frozen_in_the_cuts(client) as frozen:
+        result, _, address = frozen
+        others = [a for a in kit.scheduler_of(client).workers if a != address]
+        kit.until(lambda: any(client.run(asks, workers=others).values()))
+        client.cancel(result)
+        kit.until(lambda: not any(client.run(asks, workers=others).values()), 20)
+
+
 def test_cuts_that_outlast_the_memory_manager():
     """It drops copies every two seconds, of handles too if they were gathered; then a death would cost every run."""
     with kit.cluster(3, config={"distributed.scheduler.active-memory-manager.interval": "0.3s"}) as client:
