@@ -56,8 +56,8 @@ __global__ void __launch_bounds__(NARROW_THREADS) narrow(const T* keys, u64 star
 /// those of the blocks from row `base` on. from and start are multiples of NARROW_ITEMS, base is one of NARROW_ROWS. One
 /// block of threads for each block of rows that [from, to) touches.
 template <class T, class U, bool DOWN>
-__global__ void __launch_bounds__(NARROW_THREADS) widen(const T* keys, const U* offsets, u64 start, u64 stop,
-                                                        const T* ends, u64 base, u64 from, u64 to, T* out) {
+__global__ void __launch_bounds__(NARROW_THREADS)
+    widen(const T* keys, const U* offsets, u64 start, u64 stop, const T* ends, u64 base, u64 from, u64 to, T* out) {
     const u64 block = (from / NARROW_ROWS + blockIdx.x) * NARROW_ROWS, i = block + threadIdx.x * NARROW_ITEMS;
     const bool known = block >= base && block < stop;
     const u64 b = known ? (block - base) / NARROW_ROWS : 0;
