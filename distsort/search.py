@@ -51,7 +51,7 @@ class Ranks:
 
     def first(self, part: int) -> int:
         """Return the rank of the first row of a part, or, of the part behind the last, the number of rows."""
-        return part * sum(self.lengths) // self.parts
+        return int(cuts.part_ranks(sum(self.lengths), self.parts)[part])
 
     def share(self, part: int, margin: float) -> tuple[float, float]:
         """Return where a part lies in all ranks, from 0 to 1, with a margin on either side as a share of the part."""

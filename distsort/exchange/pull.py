@@ -147,9 +147,7 @@ def _search(seen: Sequence[Sample], spec: Spec, ranks: IntArray, probes: int, re
 
 def make_part(routes: Routes, part: int, spec: Spec) -> Block:
     """Pull the slices of one part and merge them."""
-    service = _service()
-    if service is not None and not routes.sources[0].host:
-        service.excess()
+    _look_at_memory(routes)
     with ExitStack() as until_merged:
         if routes.cuts is None:
             pieces, runs = _borrowed(routes, part, spec, until_merged)
@@ -157,9 +155,15 @@ def make_part(routes: Routes, part: int, spec: Spec) -> Block:
             pieces, runs = _pulled(routes, routes.cuts.table[:, part : part + 2], until_merged)
         starts = routes.ranks.starts
         made = merge_runs(pieces, spec, routes.ranks.first(part), [starts[r] for r in runs])
+    _look_at_memory(routes)
+    return made
+
+
+def _look_at_memory(routes: Routes) -> None:
+    """Give back host memory before and after rows come; those of GPUs take none, and a look takes a millisecond."""
+    service = _service()
     if service is not None and not routes.sources[0].host:
         service.excess()
-    return made
 
 
 def _borrowed(routes: Routes, part: int, spec: Spec, until_merged: ExitStack) -> tuple[list[Run], list[int]]:
@@ -196,7 +200,7 @@ def _pulled(routes: Routes, table: IntArray, until_merged: ExitStack) -> tuple[l
     pieces: list[Run] = _reading(
         routes, lambda: until_merged.enter_context(service.reader.pull(slices, routes.options))
     )
-    service.excess()
+    _look_at_memory(routes)
     return pieces, filled
 
 

@@ -263,7 +263,7 @@ class WorkerService:
         try:
             await self.promises.kept(attempts)
         except Exception as error:
-            return {"lost": None, "failed": dumps(error), "lease": ""}
+            return {"lost": None, "failed": dumps(error)}
         return None
 
     def _lend(self, attempts: Sequence[str], host: str, reader: str, share: tuple[float, float]) -> dict[str, Any]:

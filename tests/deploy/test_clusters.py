@@ -15,6 +15,7 @@ from distributed import Client, LocalCluster
 from distsort import clusters
 from distsort.cli import run
 from distsort.errors import OptionError
+from distsort.needs import identity
 
 
 @pytest.fixture
@@ -102,7 +103,7 @@ def test_gpus(monkeypatch):
     monkeypatch.setattr(clusters.importlib.util, "find_spec", lambda name: name)
     assert clusters.count_gpus() == 2
     with clusters.attached(None, None, None, 2) as client:
-        assert len(client.scheduler_info()["workers"]) == 2
+        assert len(identity(client)["workers"]) == 2
     assert asked == {"devices": [0, 1]}
     with pytest.raises(OptionError, match=r"--gpus 3: 2 can be used here$"), clusters.attached(None, None, None, 3):
         pass

@@ -23,7 +23,7 @@ from distsort.files.parts import Read, WritePart, Written, check_whole
 from distsort.files.seen import Seen, Tally, first_fault
 from distsort.files.where import piece_size
 from distsort.io import csv
-from distsort.needs import room
+from distsort.needs import identity, room
 from distsort.order import make_order
 
 
@@ -471,7 +471,7 @@ def test_a_client_is_used_and_memory_files_are_refused_there(numbers, tmp_path):
     ):
         report = sort_files(numbers, tmp_path / "out", "k", client=client)
         assert report.scheduler.startswith("1 workers with 2 threads")
-        limit = next(iter(client.scheduler_info()["workers"].values()))["memory_limit"]
+        limit = next(iter(identity(client)["workers"].values()))["memory_limit"]
         with dask.config.set({"distsort.files.part-size": limit}):
             assert piece_size(client, None) == room(limit, 2)
         assert piece_size(None, 3200) == 100

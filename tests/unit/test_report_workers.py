@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from distsort.memory import peak_bytes
+from distsort.needs import identity
 from distsort.report_workers import THIS, watch_workers
 
 
@@ -49,5 +50,5 @@ def test_workers_that_are_there_answer():
         Client(cluster, set_as_default=False) as client,
     ):
         (worker,) = watch_workers(client)()
-        assert worker.name in client.scheduler_info()["workers"]
+        assert worker.name in identity(client)["workers"]
         assert 0 < worker.base <= worker.peak
