@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import os
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -96,26 +97,48 @@ def observed(client: Any, name: str, report: str | None) -> Iterator[None]:
         yield stack.enter_context(phase_spans("distsort", name))
 
 
-def connect(**where: str) -> Any:
+def connect(*, address: str | None = None, scheduler_file: str | None = None, timeout: str | None = None) -> Any:
     """Return a client of a scheduler that is up; it does not become the default of this process.
 
     Parameters
     ----------
-    where
-        ``address=`` or ``scheduler_file=``.
+    address
+        Of the scheduler.
+    scheduler_file
+        Names the scheduler instead.
+    timeout
+        How long to try, Dask's own limit if None.
 
     Raises
     ------
     OptionError
-        Nothing answers there.
+        Nothing answers there, or the address or the file is none.
     """
     from distributed import Client
 
+    place = address if scheduler_file is None else scheduler_file
+    options = {} if timeout is None else {"timeout": timeout}
+    # A client that fails while it starts stays open until the garbage collector closes it. Where that happens in the
+    # thread of the loop that another client starts, each waits for the other, and that one fails after 10 s.
+    client = Client.__new__(Client)
     try:
-        return Client(set_as_default=False, **where)
-    except (OSError, ValueError) as error:
-        place = next(iter(where.values()))
+        client.__init__(address, scheduler_file=scheduler_file, set_as_default=False, **options)
+    except Exception as error:  # of sockets, addresses, encryption, versions
+        client.close()
+        if scheduler_file is not None and not _names_a_scheduler(Path(scheduler_file)):
+            raise OptionError(
+                f"--scheduler-file {scheduler_file}: it names no scheduler: is it what 'dask scheduler"
+                " --scheduler-file' wrote?"
+            ) from error
         raise OptionError(f"no scheduler answers at {place!r} ({error}): is the address right, is it up?") from error
+    return client
+
+
+def _names_a_scheduler(file: Path) -> bool:
+    try:
+        return isinstance(json.loads(file.read_text(encoding="utf-8"))["address"], str)
+    except (OSError, ValueError, LookupError, TypeError):
+        return False
 
 
 def temporary_directory() -> str | None:

@@ -110,11 +110,10 @@ def schedulers(address: str | None) -> dict[str, str]:
     found = {"default": f"threads of one process up to {limit}, above that a cluster of this machine"}
     address = address or dask.config.get("scheduler-address", None)
     if address:
-        from distributed import Client
-
+        from distsort.clusters import connect
         from distsort.needs import identity
 
-        with Client(address, timeout="5s") as client:
+        with connect(address=address, timeout="5s") as client:
             workers = identity(client)["workers"].values()
             memory = sum(worker["memory_limit"] or 0 for worker in workers)
             threads = sum(worker["nthreads"] for worker in workers)

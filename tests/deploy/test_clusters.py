@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import sys
+import threading
+import time
 from types import ModuleType, SimpleNamespace
 
 import dask
@@ -40,6 +42,48 @@ def test_a_cluster_for_one_sort(table, tmp_path):
     check(tmp_path / "out", table)
     assert json.loads((tmp_path / "report.json").read_text())["scheduler"].startswith("2 workers with 2 threads")
     assert "Dask Performance Report" in page.read_text()
+
+
+@pytest.mark.parametrize(
+    ("where", "told"),
+    [
+        ({"address": "nonsense"}, r"no scheduler answers at 'nonsense' \(missing port number"),
+        ({"address": "http://host:1"}, r"no scheduler answers at 'http://host:1' \(unknown address scheme 'http'"),
+        ({"address": "tcp://127.0.0.1:port"}, r"no scheduler answers at 'tcp://127\.0\.0\.1:port' \(invalid literal"),
+        (
+            {"address": "tls://127.0.0.1:9"},
+            r"no scheduler answers at 'tls://127\.0\.0\.1:9' \(TLS expects a `ssl_context`",
+        ),
+        ({"scheduler_file": "{}"}, r"^--scheduler-file \S+scheduler\.json: it names no scheduler"),
+        ({"scheduler_file": "[]"}, r"^--scheduler-file \S+scheduler\.json: it names no scheduler"),
+        ({"scheduler_file": '{"address": 7}'}, r"^--scheduler-file \S+scheduler\.json: it names no scheduler"),
+        ({"scheduler_file": "address"}, r"^--scheduler-file \S+scheduler\.json: it names no scheduler"),
+        ({"scheduler_file": '{"address": "http://host:1"}'}, r"no scheduler answers at '\S+' \(unknown address scheme"),
+    ],
+)
+def test_clients_of_no_scheduler_are_closed(where, told, tmp_path, monkeypatch):
+    def loops():
+        return {thread for thread in threading.enumerate() if thread.name == "IO loop"}
+
+    if "scheduler_file" in where:
+        (tmp_path / "scheduler.json").write_text(where["scheduler_file"])
+        where = {"scheduler_file": str(tmp_path / "scheduler.json")}
+    made = []
+    started = Client.__init__
+    monkeypatch.setattr(Client, "__init__", lambda self, *args, **kw: made.append(self) or started(self, *args, **kw))
+    before = loops()
+    with pytest.raises(OptionError, match=told):
+        clusters.connect(**where, timeout="2s")
+    # Left open, the garbage collector would close it, and another client that starts just then would fail.
+    assert [client.status for client in made] == ["closed"]
+    assert loops() <= before
+
+
+def test_a_port_where_nothing_listens():
+    began = time.monotonic()
+    with pytest.raises(OptionError, match=r"'tcp://127\.0\.0\.1:9' \(Timed out .* after 1 s\)"):
+        clusters.connect(address="tcp://127.0.0.1:9", timeout="1s")
+    assert time.monotonic() - began < 10
 
 
 def test_clusters_that_are_there(table, tmp_path):
