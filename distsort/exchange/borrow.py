@@ -1,4 +1,8 @@
-"""Whole runs of other workers, mapped where they lie: how a part sees all runs without moving any."""
+"""Whole runs of other workers, mapped where they lie: how a part sees all runs without moving any.
+
+part        asks ........... | maps the runs, finds its co-ranks | merges
+owner       makes the run -> | lends it -> makes its narrow form |
+"""
 
 from __future__ import annotations
 
@@ -6,12 +10,17 @@ import asyncio
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from distsort.exchange.handles import Options, Source
 from distsort.exchange.reader import Held, Reader, Trouble, by_address
 from distsort.exchange.store import LostRunError
 from distsort.local import Run
+
+if TYPE_CHECKING:
+    from distsort.exchange.device import DeviceTransport
+
+Answer = dict[str, Any]
 
 
 @dataclass
@@ -28,6 +37,16 @@ class Borrowed:
 
     runs: list[Run] | None
     complete: Callable[[], None]
+
+
+@dataclass
+class _Loan:
+    """What one owner has lent: which of the runs, its answer, and the question for their narrow forms."""
+
+    address: str
+    mine: list[int]
+    answer: Answer
+    narrow: asyncio.Task[Answer] | None
 
 
 @contextlib.contextmanager
@@ -53,19 +72,31 @@ def borrow(
         The task is not wanted any more.
     """
     held: Held = []
-    later: list[asyncio.Task[None]] = []
+    later: list[asyncio.Task[Answer]] = []
     service, key = reader.service, reader.worker.get_current_task()
-
-    async def complete() -> None:
-        with reader.cancellable(key):
-            await asyncio.gather(*later)
-
     with reader.until_read(held, options):
         try:
-            runs = service.call(_borrow(reader, key, sources, options, share, held, later))
-            yield Borrowed(runs, lambda: None if _well(later) else service.call(complete()))
+            found, loans = service.call(_borrow(reader, key, sources, options, share, held, later))
+            for loan in loans:
+                lent = service.devices.unpack(loan.address, loan.answer, True)
+                found.update(zip(loan.mine, lent, strict=True) if lent is not None else ())
+            runs = [found[i] for i in range(len(sources))] if len(found) == len(sources) else None
+
+            async def wait() -> None:
+                with reader.cancellable(key):
+                    await asyncio.gather(*later)
+
+            def complete() -> None:
+                # A thread sees without a trip through the loop that there is nothing to wait for.
+                if not all(task.done() for task in later):
+                    service.call(wait())
+                _attach(service.devices, loans, found)
+                later.clear()
+
+            yield Borrowed(runs, complete)
         finally:
-            service.loop.call_soon_threadsafe(_give_up, later)
+            if later:
+                service.loop.call_soon_threadsafe(_give_up, later)
 
 
 async def _borrow(
@@ -75,9 +106,12 @@ async def _borrow(
     options: Options,
     share: tuple[float, float],
     held: Held,
-    later: list[asyncio.Task[None]],
-) -> list[Run] | None:
-    service, found = reader.service, dict[int, Run]()
+    later: list[asyncio.Task[Answer]],
+) -> tuple[dict[int, Run], list[_Loan]]:
+    """Return the runs that lie here, by their places, and what others lend."""
+    service = reader.service
+    found: dict[int, Run] = {}
+    loans: list[_Loan] = []
 
     async def ask(address: str, mine: list[int]) -> None:
         if address == service.address:
@@ -92,26 +126,30 @@ async def _borrow(
         names = [s.attempt for s in asked]
         fields = {"attempts": names, "host": devices.host, "reader": service.address, "share": share}
         answer = await reader.ask(asked, "distsort_lend", fields, options)
-        if answer["lease"]:
-            devices.hold(address)
-            held.append((asked[0], answer["lease"]))
-            if answer["later"]:
-                narrow = reader.ask(asked, "distsort_narrow", {"lease": answer["lease"]}, options)
-                later.append(asyncio.ensure_future(narrow))
-            lent = await service.in_thread(devices.unpack, address, answer, True)
-            found.update(zip(mine, lent, strict=True) if lent is not None else ())
+        if not answer["lease"]:
+            return
+        devices.hold(address)
+        held.append((asked[0], answer["lease"]))
+        loan = _Loan(address, mine, answer, None)
+        if answer["later"]:
+            fields = {"lease": answer["lease"]}
+            loan.narrow = asyncio.ensure_future(reader.ask(asked, "distsort_narrow", fields, options))
+            later.append(loan.narrow)
+        loans.append(loan)
 
     with reader.cancellable(key):
         await reader.all_of(ask(address, mine) for address, mine in by_address(sources))
-    return [found[i] for i in range(len(sources))] if len(found) == len(sources) else None
+    return found, loans
 
 
-def _well(tasks: Sequence[asyncio.Task[None]]) -> bool:
-    """Whether all have ended well, which a thread can see without a trip through the loop."""
-    return all(task.done() and not task.cancelled() and task.exception() is None for task in tasks)
+def _attach(devices: DeviceTransport, loans: Sequence[_Loan], runs: dict[int, Run]) -> None:
+    """Give mapped runs their narrow forms, which have come; raises what went wrong with one."""
+    for loan in loans:
+        if loan.narrow is not None:
+            devices.attach(loan.address, loan.narrow.result(), [runs[i] for i in loan.mine])
 
 
-def _give_up(later: Sequence[asyncio.Task[None]]) -> None:
+def _give_up(later: Sequence[asyncio.Task[Answer]]) -> None:
     """Let go of questions whose answers are not wanted any more; what went wrong with them does not matter."""
     for task in later:
         if not task.cancel() and not task.cancelled():

@@ -23,23 +23,19 @@ not read for some seconds, and only then does an owner empty its pool::
 from __future__ import annotations
 
 import functools
-import itertools
 import pickle
 import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
-import numpy as np
 from distributed.protocol import to_serialize
 
 from distsort import device_memory
 from distsort.backends import cupy_ipc
-from distsort.backends.cupy_narrow import Offsets, narrow
-from distsort.columns import Columns
 from distsort.device_memory import device_work
-from distsort.kernels import policy
+from distsort.exchange.device_narrow import NarrowForms, attach
 from distsort.local import Run
 
 UNMAP_AFTER, EMPTY_AFTER = 5.0, 15.0
@@ -47,9 +43,6 @@ UNMAP_AFTER, EMPTY_AFTER = 5.0, 15.0
 
 AHEAD_SHARE = 1 / 16
 """Share of the device that blocks may take which wait to be sorted."""
-
-EVEN_STEPS, EVEN_LIMIT = 64, 2
-"""Of so many steps through a run, how much longer than their mean the longest may be where it is evenly spread."""
 
 READ_IN_PLACE = True
 """Whether mapped slices are merged where they lie; without, they are copied first, which the bench measures."""
@@ -68,7 +61,7 @@ class DeviceTransport:
         self.over_ucx = over_ucx
         self.host = cupy_ipc.host_id()
         self.leases: dict[str, tuple[str, list[Any]]] = {}
-        self._becoming: dict[str, Any] = {}
+        self._becoming: dict[str, NarrowForms] = {}
         self._mappings = cupy_ipc.Mappings()
         self._unmappable: set[str] = set()
         self._lock = threading.Lock()
@@ -98,9 +91,7 @@ class DeviceTransport:
     def _exportable(self) -> bool:
         return cupy_ipc.exportable()
 
-    def lend(
-        self, runs: Sequence[Run], down: Sequence[bool], host: str, reader: str, share: tuple[float, float]
-    ) -> dict[str, Any]:
+    def lend(self, runs: Sequence[Run], down: Sequence[bool], host: str, reader: str) -> dict[str, Any]:
         """Turn whole runs into an answer for a reader that maps them; an empty lease where it cannot.
 
         Parameters
@@ -109,32 +100,48 @@ class DeviceTransport:
             The runs, and whether each descends.
         host, reader
             As of `pack`.
-        share
-            Of each run, about what the reader will need: large runs of bare integers come in their narrow form, too.
+
+        Returns
+        -------
+        dict
+            `later` says whether narrow forms of these runs may follow.
         """
         with self.packing():
             answer, frames = self._taken(runs)
-        with cupy_ipc.packing_stream() as stream, device_work(True, wait=False):
-            bare = map(_bare, runs)
-            offsets = [narrow(keys, d, share) if _even(keys) else None for keys, d in zip(bare, down, strict=True)]
-            done = stream.record()
-        for known in offsets:
-            if known is not None:
-                frames += [known.values.view(np.uint8), known.ends.view(np.uint8)]
-        answer["narrow"] = [known and (known.start, known.stop, known.values.itemsize, known.down) for known in offsets]
-        answer["later"] = any(known is not None for known in offsets)
         lent = self._exported(answer, frames, host, reader)
         if lent is None:
             return {"lease": ""}
-        if answer["later"]:
-            self._becoming[lent["lease"]] = done
+        forms = NarrowForms(runs, down)
+        lent["later"] = forms.possible
+        if forms.possible:
+            self._becoming[lent["lease"]] = forms
         return lent
 
-    def wait_for_narrow(self, lease: str) -> None:
-        """Wait until the narrow forms that a lease came with are complete."""
-        done = self._becoming.pop(lease, None)
-        if done is not None:
-            done.synchronize()
+    def begin_narrow(self, lease: str, share: tuple[float, float]) -> None:
+        """Begin to make narrow forms of runs that were lent, after the answer has gone; nothing if that lease ended.
+
+        Parameters
+        ----------
+        lease
+            Of the runs.
+        share
+            Of each run, about what the reader will need.
+        """
+        forms = self._becoming.get(lease)
+        if forms is not None:
+            forms.begin(share)
+
+    def narrow(self, lease: str) -> dict[str, Any]:
+        """Turn the narrow forms that a lease came with into an answer, once they are complete."""
+        forms = self._becoming.pop(lease, None)
+        told, frames = forms.finish() if forms is not None else ([], [])
+        # Exported last: that waits for what is being written to this memory.
+        exported = cupy_ipc.export(frames) if frames else None
+        with self._lock:
+            if exported is None or lease not in self.leases:
+                return {"narrow": []}
+            self.leases[lease][1].extend(frames)
+        return {"narrow": told, "frames": pickle.dumps(exported)}
 
     def pack(self, runs: Sequence[Run], host: str, reader: str) -> dict[str, Any]:
         """Turn slices into an answer for a reader, which maps memory of `host` (empty: of no host)."""
@@ -248,13 +255,13 @@ class DeviceTransport:
                 made.append(cupy_ipc.load(header, frames[at : at + count]))
                 at += count
             runs.append(Run(made[0], tuple(made[1:]) or None))
-        for run, known in zip(runs, answer.get("narrow", ()), strict=False):
-            if known is not None:
-                start, stop, width, down = known
-                keys, values, ends = _bare(run), frames[at].view(f"u{width}"), frames[at + 1]
-                keys.data.mem.offsets = Offsets(values, ends.view(keys.dtype), start, stop, down)
-                at += 2
         return runs
+
+    def attach(self, owner: str, answer: dict[str, Any], runs: Sequence[Run]) -> None:
+        """Give mapped runs the narrow forms of an answer; what cannot be mapped is left out."""
+        if answer["narrow"]:
+            with suppress(cupy_ipc.CUDARuntimeError):
+                attach(runs, answer["narrow"], self._mappings.view(owner, pickle.loads(answer["frames"])))
 
     def unmap(self) -> None:
         """Unmap all that is not being read."""
@@ -273,20 +280,3 @@ class DeviceTransport:
         """Let go of everything."""
         self._mappings.close()
         self.leases.clear()
-
-
-def _bare(run: Run) -> Any:
-    """Return the array that a run is, if it is nothing but its keys."""
-    rows = run.rows
-    if isinstance(rows, Columns):
-        rows = rows.arrays[0] if len(rows.arrays) == 1 else None
-    return rows if run.keys is None and getattr(rows, "ndim", 0) == 1 else None
-
-
-def _even(keys: Any) -> bool:
-    """Whether sorted integers are about equally far apart all along: offsets that fit on the average then fit."""
-    if keys is None or keys.dtype.kind not in "iu" or keys.nbytes < policy.NARROW_LEAST:
-        return False
-    seen = keys[:: len(keys) // EVEN_STEPS].get().tolist()
-    steps = [abs(b - a) for a, b in itertools.pairwise(seen)]
-    return max(steps) * len(steps) <= EVEN_LIMIT * sum(steps)

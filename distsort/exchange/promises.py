@@ -13,10 +13,13 @@ import asyncio
 import threading
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from typing import TypeVar
 
 from distsort.exchange.store import RunStore
 from distsort.local import Run, Spec
+
+T = TypeVar("T")
 
 
 class Promises:
@@ -43,6 +46,7 @@ class Promises:
         self._waiting: list[int] = []
         self._turn = threading.Condition()
         self._closed = False
+        self._maker = 0
         self.made = 0.0
 
     def __len__(self) -> int:
@@ -53,6 +57,7 @@ class Promises:
         promised = self._open[attempt] = Future()
 
         def work() -> None:
+            self._maker = threading.get_ident()
             with self._turn:
                 self._waiting.remove(nbytes)
                 self._turn.notify_all()
@@ -83,6 +88,43 @@ class Promises:
                 waiting = asyncio.wrap_future(promised)
                 await asyncio.wait([waiting])  # which, unlike the wait for one, leaves the promise be when cancelled
                 waiting.result()
+
+    async def follow(self, attempts: Sequence[str], work: Callable[[], T], otherwise: Executor) -> T:
+        """Have work done when runs are made, by the thread that has made the last of them, before its next run.
+
+        Parameters
+        ----------
+        attempts
+            The runs. Work is done also where one could not be made.
+        work
+            Its result is returned; another thread may then go on with what is not waited for.
+        otherwise
+            Works if all are made.
+        """
+        given: Future[T] = Future()
+
+        def do() -> None:
+            if given.set_running_or_notify_cancel():
+                try:
+                    given.set_result(work())
+                except BaseException as error:
+                    given.set_exception(error)
+
+        def begin(last: Future[None]) -> None:
+            if last.cancelled():
+                given.cancel()
+            elif threading.get_ident() == self._maker:
+                do()
+            else:
+                otherwise.submit(do)
+
+        ours = set(attempts)
+        promised = [promise for attempt, promise in self._open.copy().items() if attempt in ours]
+        if promised:
+            promised[-1].add_done_callback(begin)
+        else:
+            otherwise.submit(do)
+        return await asyncio.wrap_future(given)
 
     def forget(self, attempts: Sequence[str]) -> None:
         """Let go of runs that nobody will ask for."""

@@ -37,6 +37,9 @@ T = TypeVar("T")
 Held = list[tuple[Source, str]]
 """Leases of one part, each with a source of its owner."""
 
+NEWS_AFTER = 0.003
+"""Seconds that news wait: the end of a part is to be told before the end of its leases."""
+
 MAPPED_MESSAGE = 1 << 40
 """Bytes of one answer that is mapped memory: all that is asked for."""
 
@@ -254,9 +257,10 @@ class Reader:
             self._end_leases([(source, lease)], options)
 
     def _later(self, question: Coroutine[Any, Any, Any]) -> None:
-        """Send news that nobody waits for; if the owner is dead, so is what it would do."""
+        """Send news that nobody waits for, after what somebody does; if the owner is dead, so is what it would do."""
 
         async def send() -> None:
+            await asyncio.sleep(NEWS_AFTER)
             with contextlib.suppress(Trouble):
                 await question
 

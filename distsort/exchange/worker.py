@@ -15,6 +15,7 @@ import time
 import uuid
 from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -245,18 +246,17 @@ class WorkerService:
         self, attempts: list[str], host: str, reader: str, share: tuple[float, float]
     ) -> dict[str, Any]:
         """Answer a peer that maps memory of this host: whole runs, once they are made, where they lie."""
-        if failed := await self._failed(attempts):
-            return failed
         try:
-            answer = await self.in_thread(self._lend, attempts, host, reader, share)
+            answer = await self.promises.follow(
+                attempts, partial(self._lend, attempts, host, reader, share), self.threads
+            )
         except LostRunError as error:
-            return {"lost": error.args[0]}
+            return await self._failed(attempts) or {"lost": error.args[0]}
         return {"lost": None, **answer}
 
     async def answer_narrow(self, lease: str) -> dict[str, Any]:
         """Answer a peer when the narrow forms that a lease came with are complete."""
-        await self.in_thread(self.devices.wait_for_narrow, lease)
-        return {"lost": None}
+        return {"lost": None, **await self.in_thread(self.devices.narrow, lease)}
 
     async def _failed(self, attempts: Sequence[str]) -> dict[str, Any] | None:
         """Wait for promised runs; return the answer that says what went wrong with one."""
@@ -270,7 +270,10 @@ class WorkerService:
         runs = [run for run in map(self.store.whole, attempts) if run is not None]
         if len(runs) < len(attempts):
             return {"lease": ""}
-        return self.devices.lend(runs, [self.store.descends(a) for a in attempts], host, reader, share)
+        answer = self.devices.lend(runs, [self.store.descends(a) for a in attempts], host, reader)
+        if answer["lease"] and answer["later"]:
+            self.threads.submit(self.devices.begin_narrow, answer["lease"], share)
+        return answer
 
     def read_keys(self, attempts: Sequence[str], asked: Sequence[IntArray]) -> bytes:
         """Read keys of several runs of this worker, pickled into one piece: a frame for each would cost more."""

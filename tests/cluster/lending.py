@@ -36,6 +36,7 @@ class Files:
         self.directory = Path(directory)
         self.leases: dict[str, tuple[str, Path]] = {}
         self.lent = 0
+        self.begun: set[str] = set()
 
     def maps(self, owner: str, host: str) -> bool:
         return host == self.host and random.random() >= REFUSES
@@ -43,7 +44,7 @@ class Files:
     def packing(self) -> Any:
         return nullcontext()
 
-    def lend(self, runs: Sequence[Run], down: Any, host: str, reader: str, share: Any) -> dict[str, Any]:
+    def lend(self, runs: Sequence[Run], down: Sequence[bool], host: str, reader: str) -> dict[str, Any]:
         self.lent += 1
         lease = f"lent-{self.lent}"
         path = self.directory / lease
@@ -51,8 +52,17 @@ class Files:
         self.leases[lease] = (reader, path)
         return {"lease": lease, "path": str(path), "later": random.random() < 0.5}
 
-    def wait_for_narrow(self, lease: str) -> None:
+    def begin_narrow(self, lease: str, share: tuple[float, float]) -> None:
+        if lease in self.leases:
+            self.begun.add(lease)
+
+    def narrow(self, lease: str) -> dict[str, Any]:
         time.sleep(random.choice([0, 0.003]))
+        assert lease in self.begun or lease not in self.leases
+        return {"narrow": []}
+
+    def attach(self, owner: str, answer: dict[str, Any], runs: Sequence[Run]) -> None:
+        assert all(isinstance(run, Run) for run in runs)
 
     def end_lease(self, lease: str) -> None:
         self.leases.pop(lease)[1].unlink()

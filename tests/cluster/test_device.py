@@ -18,6 +18,8 @@ pytest.importorskip("cupy")
 
 from distsort import blocks
 from distsort.backends import cupy_copies, cupy_ipc, cupy_park
+from distsort.backends.cupy_narrow import Offsets
+from distsort.exchange import device, device_narrow
 from distsort.exchange.device import DeviceTransport
 from distsort.local import Run
 from distsort.order import make_order
@@ -109,7 +111,6 @@ def test_a_dead_reader_holds_nothing(ends):
 
 def test_what_nobody_reads_is_unmapped_and_then_given_back(ends, monkeypatch):
     from distsort import device_memory
-    from distsort.exchange import device
 
     emptied = []
     monkeypatch.setattr(device_memory, "empty_pool", lambda: emptied.append(1))
@@ -186,7 +187,6 @@ class Owner:
 @pytest.fixture
 def pulling(ends):
     """Return a reader on a loop of its own, its device transport, and two owners."""
-    from distsort.exchange.device import DeviceTransport
     from distsort.exchange.reader import Reader
 
     transport, there = ends
@@ -266,8 +266,6 @@ def test_a_slice_alone_is_copied_for_it_is_the_result(pulling):
 
 
 def test_without_reading_in_place_all_are_copied(pulling, monkeypatch):
-    from distsort.exchange import device
-
     monkeypatch.setattr(device, "READ_IN_PLACE", False)
     reader, there, owners = pulling
     with reader.pull(slices(reader, ("a", 2, 5), ("b", 0, 7)), OPTIONS) as runs:
@@ -322,26 +320,151 @@ def test_what_cannot_be_mapped_comes_in_another_way_with_no_lease_left(pulling):
     assert not +there._mappings.held
 
 
+# Narrow forms: what is lent may be followed by offsets, which cross in the place of keys
+
+
+class Keys(np.ndarray):
+    """Keys in memory that says what it is: `attach` puts the narrow form there, where the merge looks for it."""
+
+    def __array_finalize__(self, made_of):
+        self.mem = getattr(made_of, "mem", None) or SimpleNamespace(offsets=None)
+
+    data = property(lambda self: SimpleNamespace(mem=self.mem))
+
+    def get(self):
+        return np.asarray(self)
+
+
+def offsets(keys, down, share):
+    """What the kernel does, for one block."""
+    start, stop = int(share[0] * len(keys)), int(share[1] * len(keys))
+    part = np.asarray(keys[start:stop])
+    return Offsets((part - part[0]).astype("u2"), part[[0, -1]], start, stop, down)
+
+
+@pytest.fixture
+def lending(ends, monkeypatch):
+    """Return owner and reader of runs that may become narrow, and what happened in which order."""
+    order = []
+
+    class Stream:
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *error):
+            pass
+
+        def record(self):
+            order.append("begun")
+            return SimpleNamespace(synchronize=lambda: order.append("complete"))
+
+    def export(frames, plain=cupy_ipc.export):
+        order.append(f"exported {len(frames)}")
+        return plain(frames)
+
+    monkeypatch.setattr(cupy_ipc, "export", export)
+    monkeypatch.setattr(cupy_ipc, "packing_stream", Stream)
+    monkeypatch.setattr(
+        cupy_ipc, "load", lambda header, frames: np.asarray(frames[0]).view(pickle.loads(header)).view(Keys)
+    )
+    monkeypatch.setattr(device_narrow.policy, "NARROW_LEAST", 1 << 10)
+    monkeypatch.setattr(device_narrow, "narrow", offsets)
+    for room in (device, device_narrow):
+        monkeypatch.setattr(room, "device_work", lambda here, wait=True: nullcontext())
+    return *ends, order
+
+
+DENSE = Run(np.arange(1000, 3000).view(Keys))
+SHARE = (0.25, 0.75)
+
+
+def test_narrow_forms_follow_what_was_lent(lending):
+    """The answer goes before they are begun; their memory is exported once complete, and goes with the lease."""
+    owner, reader, order = lending
+    runs = [Run(np.arange(2000.0).view(Keys)), DENSE, Run(np.arange(100).view(Keys))]
+    answer = owner.lend(runs, [False] * 3, reader.host, "reader")
+    assert answer["later"]
+    assert order == ["exported 3"]
+    lent = reader.unpack("owner", answer, in_place=True)
+    assert [r.rows.tolist() for r in lent] == [r.rows.tolist() for r in runs]
+    owner.begin_narrow(answer["lease"], SHARE)
+    told = owner.narrow(answer["lease"])
+    assert order[1:] == ["begun", "complete", "exported 2"]
+    assert [len(frames) for _, frames in owner.leases.values()] == [5]
+    reader.attach("owner", told, lent)
+    assert [run.rows.mem.offsets is None for run in lent] == [True, False, True]
+    known = lent[1].rows.mem.offsets
+    assert (known.start, known.stop, known.down) == (500, 1500, False)
+    assert known.values.tolist() == list(range(1000))
+    assert known.ends.tolist() == [1500, 2499]
+    owner.end_lease(answer["lease"])
+    assert not owner.leases
+    assert not owner._becoming
+
+
+def test_a_lease_that_has_ended_gets_no_narrow_forms(lending):
+    owner, reader, order = lending
+    leases = [owner.lend([DENSE], [False], reader.host, "reader")["lease"] for _ in range(3)]
+    owner.end_lease(leases[0])
+    owner.begin_narrow(leases[0], SHARE)
+    assert owner.narrow(leases[0]) == {"narrow": []}
+    assert "begun" not in order
+    owner.begin_narrow(leases[1], SHARE)
+    owner.forget("reader")
+    assert owner.narrow(leases[1]) == {"narrow": []}
+    assert (owner.leases, owner._becoming) == ({}, {})
+
+
+def test_runs_do_without_narrow_forms(lending, monkeypatch):
+    """Not enough memory for them; they cannot be mapped; nothing of the run may become narrow."""
+    owner, reader, _ = lending
+
+    def full(*a):
+        raise MemoryError
+
+    monkeypatch.setattr(device_narrow, "narrow", full)
+    lease = owner.lend([DENSE], [False], reader.host, "reader")["lease"]
+    owner.begin_narrow(lease, SHARE)
+    assert owner.narrow(lease) == {"narrow": []}
+    reader.attach("owner", {"narrow": []}, [DENSE])
+    monkeypatch.setattr(device_narrow, "narrow", offsets)
+    answer = owner.lend([DENSE], [True], reader.host, "reader")
+    owner.begin_narrow(answer["lease"], SHARE)
+    told = owner.narrow(answer["lease"])
+    lent = reader.unpack("owner", answer, in_place=True)
+    reader._mappings.broken = True
+    reader.attach("owner", told, lent)
+    assert lent[0].rows.mem.offsets is None
+    answer = owner.lend([Run(np.arange(9).view(Keys))], [False], reader.host, "reader")
+    assert answer["lease"]
+    assert not answer["later"]
+    assert owner.lend([DENSE], [False], "another host", "reader") == {"lease": ""}
+
+
+def test_what_goes_wrong_with_narrow_forms_is_raised_where_they_are_asked_for(lending, monkeypatch):
+    owner, reader, _ = lending
+    monkeypatch.setattr(device_narrow, "narrow", lambda *a: 1 / 0)
+    lease = owner.lend([DENSE], [False], reader.host, "reader")["lease"]
+    owner.begin_narrow(lease, SHARE)
+    with pytest.raises(ZeroDivisionError):
+        owner.narrow(lease)
+
+
 def test_only_runs_that_are_evenly_spread_become_narrow(monkeypatch):
     """Nine of ten keys equal: the others are too far apart for offsets that would do on the average."""
-    from distsort.exchange import device
-
-    class Keys(np.ndarray):
-        def get(self):
-            return np.asarray(self)
-
-    monkeypatch.setattr(device.policy, "NARROW_LEAST", 1 << 10)
+    monkeypatch.setattr(device_narrow.policy, "NARROW_LEAST", 1 << 10)
     rng = np.random.default_rng(1)
     spread = np.sort(rng.integers(0, 1 << 20, 100_000)).view(Keys)
     heavy = np.sort(np.where(rng.random(100_000) < 0.9, 42, rng.integers(0, 1 << 20, 100_000))).view(Keys)
-    assert device._even(spread)
-    assert device._even(spread[::-1])
-    assert device._even(np.arange(5000, dtype="u4").view(Keys))
-    assert not device._even(heavy)
-    assert not device._even(spread.astype("f8").view(Keys))
-    assert not device._even(spread[:100])
-    assert not device._even(None)
-    assert device._even(np.full(1000, 7).view(Keys))
+    even = device_narrow._even
+    assert even(spread)
+    assert even(spread[::-1])
+    assert even(np.arange(5000, dtype="u4").view(Keys))
+    assert not even(heavy)
+    assert not even(spread.astype("f8").view(Keys))
+    assert not even(spread[:100])
+    assert not even(None)
+    assert even(np.full(1000, 7).view(Keys))
 
 
 def test_mappings_in_use_outlive_their_peer(monkeypatch):

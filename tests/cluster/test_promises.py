@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -79,6 +80,67 @@ def test_a_wait_that_is_cancelled_leaves_the_promise(promises):
     assert len(promises._store.whole("one")) == 3
 
 
+def test_what_follows_comes_before_the_next_run(promises):
+    gate, order = threading.Event(), []
+
+    def make(name):
+        def made():
+            gate.wait(20)
+            order.append(name)
+            return Run(np.arange(3))
+
+        return made
+
+    def work():
+        order.append("follows")
+        return threading.current_thread().name.rpartition("_")[0]
+
+    async def follow(*attempts):
+        with ThreadPoolExecutor(1, thread_name_prefix="other") as other:
+            waiting = asyncio.ensure_future(promises.follow(attempts, work, other))
+            await asyncio.sleep(0.01)
+            assert waiting.done() == gate.is_set()
+            gate.set()
+            return await waiting
+
+    for name in ("one", "two", "three"):
+        promises.give(name, 1, SPEC, make(name))
+    assert asyncio.run(follow("two", "one")) == "distsort-make"
+    asyncio.run(promises.kept(["three"]))
+    assert order == ["one", "two", "follows", "three"]
+    # All are made, or were never promised: another thread works, not the loop.
+    assert asyncio.run(follow("two", "one")) == "other"
+    assert asyncio.run(follow("unknown")) == "other"
+
+
+def test_work_follows_runs_that_fail_too(promises):
+    def fail():
+        raise MemoryError
+
+    promises.give("bad", 1, SPEC, fail)
+    with ThreadPoolExecutor(1) as other:
+        assert [asyncio.run(promises.follow(["bad"], lambda: 7, other)) for _ in range(2)] == [7, 7]
+        with pytest.raises(ZeroDivisionError):
+            asyncio.run(promises.follow(["bad"], lambda: 1 / 0, other))
+
+
+def test_work_that_nobody_waits_for_any_more_is_not_done(promises):
+    gate, done = threading.Event(), []
+    promises.give("one", 1, SPEC, lambda: Run(np.arange(3)) if gate.wait(20) else None)
+
+    async def give_up():
+        with ThreadPoolExecutor(1) as other:
+            task = asyncio.ensure_future(promises.follow(["one"], lambda: done.append(1), other))
+            await asyncio.sleep(0.01)
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+            gate.set()
+            await promises.kept(["one"])
+
+    asyncio.run(give_up())
+    assert not done
+
+
 def test_a_closing_worker_lets_go_of_who_waits(promises):
     gate = threading.Event()
     for name in ("one", "two"):
@@ -95,11 +157,12 @@ def test_a_closing_worker_lets_go_of_who_waits(promises):
     waiting.start()
 
     async def reader():
-        asked = asyncio.ensure_future(promises.kept(["two"]))
+        asked = [promises.kept(["two"]), promises.follow(["two"], errors.append, None)]
+        asked = [asyncio.ensure_future(question) for question in asked]
         await asyncio.sleep(0.05)
         promises.close()
-        await asyncio.gather(asked, return_exceptions=True)
-        return asked.cancelled()
+        await asyncio.gather(*asked, return_exceptions=True)
+        return all(question.cancelled() for question in asked)
 
     assert asyncio.run(reader())
     gate.set()

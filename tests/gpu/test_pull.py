@@ -129,15 +129,15 @@ def test_dense_keys_cross_as_offsets(client):
         from distsort.kernels import policy
 
         from distsort.backends import cupy_merge
-        from distsort.exchange import device
+        from distsort.exchange import device_narrow as room
 
         if on:
-            policy.kept, device.plain, device.made = policy.NARROW_LEAST, device.narrow, []
+            policy.kept, room.plain, room.made = policy.NARROW_LEAST, room.narrow, []
             policy.NARROW_LEAST, cupy_merge.STRETCH = 1 << 16, 1 << 19
-            device.narrow = lambda *a: device.made.append(device.plain(*a)) or device.made[-1]
+            room.narrow = lambda *a: room.made.append(room.plain(*a)) or room.made[-1]
             return None
-        policy.NARROW_LEAST, cupy_merge.STRETCH, device.narrow = policy.kept, 1 << 27, device.plain
-        return [known and (known.values.itemsize, len(known.values)) for known in device.made]
+        policy.NARROW_LEAST, cupy_merge.STRETCH, room.narrow = policy.kept, 1 << 27, room.plain
+        return [known and (known.values.itemsize, len(known.values)) for known in room.made]
 
     rng = np.random.default_rng(12)
     source = rng.integers(0, 8 * ROWS, 4 * ROWS).astype("u4")
