@@ -54,7 +54,7 @@ class Promises:
 
     def give(self, attempt: str, nbytes: int, spec: Spec, make: Callable[[], Run]) -> None:
         """Promise a run of about `nbytes`, once there is room for its block to wait."""
-        promised = self._open[attempt] = Future()
+        promised: Future[None] = Future()
 
         def work() -> None:
             self._maker = threading.get_ident()
@@ -75,6 +75,7 @@ class Promises:
         with self._turn:
             self._turn.wait_for(self._has_room(nbytes))
             self._waiting.append(nbytes)
+            self._open[attempt] = promised  # here, so that they stand in the order in which they are made
             self._thread.submit(work)
 
     def _has_room(self, nbytes: int) -> Callable[[], bool]:

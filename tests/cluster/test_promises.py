@@ -113,6 +113,35 @@ def test_what_follows_comes_before_the_next_run(promises):
     assert asyncio.run(follow("unknown")) == "other"
 
 
+def test_what_follows_waits_for_a_block_that_was_overtaken(promises):
+    gate, order = threading.Event(), []
+
+    def make(name):
+        def made():
+            gate.wait(20)
+            order.append(name)
+            return Run(np.arange(3))
+
+        return made
+
+    promises.give("made", 1, SPEC, make("made"))
+    while promises._waiting:
+        gate.wait(0.001)
+    promises.give("next", 90, SPEC, make("next"))
+    large = threading.Thread(target=lambda: promises.give("large", 50, SPEC, make("large")))
+    large.start()
+    large.join(0.1)
+    promises.give("small", 5, SPEC, make("small"))
+
+    async def follow():
+        gate.set()
+        large.join(20)
+        with ThreadPoolExecutor(1) as other:
+            return await promises.follow(["large", "small"], lambda: list(order), other)
+
+    assert asyncio.run(follow()) == ["made", "next", "small", "large"]
+
+
 def test_work_follows_runs_that_fail_too(promises):
     def fail():
         raise MemoryError
