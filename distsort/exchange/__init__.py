@@ -2,7 +2,8 @@
 
 pull           what the tasks do; the essay
 handles        what they hand to each other
-worker         the service on a worker: owner of runs
+holder         what the exchange has of a worker: runs, threads, the way to its GPU
+worker         the service on it: answers what others ask
 reader         asks the others, with an end to every wait
 promises       runs handed out before they are made
 borrow         whole runs of others, mapped

@@ -73,12 +73,12 @@ def borrow(
     """
     held: Held = []
     later: list[asyncio.Task[Answer]] = []
-    service, key = reader.service, reader.worker.get_current_task()
+    holder, key = reader.holder, reader.worker.get_current_task()
     with reader.until_read(held, options):
         try:
-            found, loans = service.call(_borrow(reader, key, sources, options, share, held, later))
+            found, loans = holder.call(_borrow(reader, key, sources, options, share, held, later))
             for loan in loans:
-                lent = service.devices.unpack(loan.address, loan.answer, True)
+                lent = holder.devices.unpack(loan.address, loan.answer, True)
                 found.update(zip(loan.mine, lent, strict=True) if lent is not None else ())
             runs = [found[i] for i in range(len(sources))] if len(found) == len(sources) else None
 
@@ -89,14 +89,14 @@ def borrow(
             def complete() -> None:
                 # A thread sees without a trip through the loop that there is nothing to wait for.
                 if not all(task.done() for task in later):
-                    service.call(wait())
-                _attach(service.devices, loans, found)
+                    holder.call(wait())
+                _attach(holder.devices, loans, found)
                 later.clear()
 
             yield Borrowed(runs, complete)
         finally:
             if later:
-                service.loop.call_soon_threadsafe(_give_up, later)
+                holder.loop.call_soon_threadsafe(_give_up, later)
 
 
 async def _borrow(
@@ -109,22 +109,22 @@ async def _borrow(
     later: list[asyncio.Task[Answer]],
 ) -> tuple[dict[int, Run], list[_Loan]]:
     """Return the runs that lie here, by their places, and what others lend."""
-    service = reader.service
+    holder = reader.holder
     found: dict[int, Run] = {}
     loans: list[_Loan] = []
 
     async def ask(address: str, mine: list[int]) -> None:
-        if address == service.address:
+        if address == holder.address:
             for i in mine:
                 run = await _own(reader, sources[i])
                 if run is not None:
                     found[i] = run
             return
-        devices, asked = service.devices, [sources[i] for i in mine]
+        devices, asked = holder.devices, [sources[i] for i in mine]
         if not devices.maps(address, asked[0].host):
             return
         names = [s.attempt for s in asked]
-        fields = {"attempts": names, "host": devices.host, "reader": service.address, "share": share}
+        fields = {"attempts": names, "host": devices.host, "reader": holder.address, "share": share}
         answer = await reader.ask(asked, "distsort_lend", fields, options)
         if not answer["lease"]:
             return
@@ -157,7 +157,7 @@ def _give_up(later: Sequence[asyncio.Task[Answer]]) -> None:
 
 
 async def _own(reader: Reader, source: Source) -> Run | None:
-    await reader.service.promises.kept([source.attempt])
+    await reader.holder.promises.kept([source.attempt])
     try:
         return reader.store.whole(source.attempt)
     except LostRunError:

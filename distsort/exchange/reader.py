@@ -31,7 +31,7 @@ from distsort.exchange.transport import Slice
 from distsort.local import Run
 
 if TYPE_CHECKING:
-    from distsort.exchange.worker import WorkerService
+    from distsort.exchange.holder import Holder
 
 T = TypeVar("T")
 Held = list[tuple[Source, str]]
@@ -55,10 +55,10 @@ class Trouble(Exception):
 class Reader:
     """Questions of one worker to the stores of all. Lives on the worker's loop; called from task threads."""
 
-    def __init__(self, service: WorkerService, in_flight: int) -> None:
-        self.service = service
-        self.worker = service.worker
-        self.store = service.store
+    def __init__(self, holder: Holder, in_flight: int) -> None:
+        self.holder = holder
+        self.worker = holder.worker
+        self.store = holder.store
         self.pulled = 0
         self.seconds = 0.0
         self.limiter = BytesInFlight(in_flight)
@@ -69,7 +69,7 @@ class Reader:
 
     def probe(self, sources: Sequence[Source], positions: Sequence[IntArray], options: Options) -> list[Any]:
         """Read keys of all runs at once, one question a worker; called from a task thread."""
-        return self.service.call(self._probe(self.worker.get_current_task(), sources, positions, options))
+        return self.holder.call(self._probe(self.worker.get_current_task(), sources, positions, options))
 
     async def _probe(
         self, key: Any, sources: Sequence[Source], positions: Sequence[IntArray], options: Options
@@ -79,10 +79,10 @@ class Reader:
         async def ask(address: str, mine: list[int]) -> None:
             names = [sources[i].attempt for i in mine]
             asked = [positions[i] for i in mine]
-            if address == self.service.address:
-                await self.service.promises.kept(names)
+            if address == self.holder.address:
+                await self.holder.promises.kept(names)
                 try:
-                    data = await self.service.in_thread(self.service.read_keys, names, asked)
+                    data = await self.holder.in_thread(self.holder.read_keys, names, asked)
                 except LostRunError as error:
                     raise Trouble(next(s for s in sources if s.attempt == error.args[0]), "lost") from None
             else:
@@ -112,7 +112,7 @@ class Reader:
         held: Held | None = [] if len(slices) > 1 else None
         with self.until_read(held, options):
             with self.reading():
-                pieces = self.service.call(self._pull(self.worker.get_current_task(), slices, options, held))
+                pieces = self.holder.call(self._pull(self.worker.get_current_task(), slices, options, held))
             # What is read in place has only come when it has been merged.
             with self.reading() if held else contextlib.nullcontext():
                 whole = [join(p) for p in _one_by_one(pieces)]
@@ -125,8 +125,8 @@ class Reader:
             yield
         finally:
             if held:
-                self.service.devices.release([source.address for source, _ in held])
-                self.service.loop.call_soon_threadsafe(self._end_leases, held, options)
+                self.holder.devices.release([source.address for source, _ in held])
+                self.holder.loop.call_soon_threadsafe(self._end_leases, held, options)
 
     @contextlib.contextmanager
     def reading(self) -> Iterator[None]:
@@ -140,7 +140,7 @@ class Reader:
     def count(self, pieces: Sequence[Run], sources: Sequence[Source]) -> None:
         """Count the bytes of mapped slices: they come here when they are merged."""
         theirs = zip(pieces, sources, strict=True)
-        self.pulled += sum(piece.nbytes for piece, source in theirs if source.address != self.service.address)
+        self.pulled += sum(piece.nbytes for piece, source in theirs if source.address != self.holder.address)
 
     @contextlib.contextmanager
     def cancellable(self, key: Any) -> Iterator[None]:
@@ -165,14 +165,14 @@ class Reader:
         pieces: list[list[Run]] = [[] for _ in slices]
 
         async def fetch(address: str, mine: list[int]) -> None:
-            if address == self.service.address:
+            if address == self.holder.address:
                 for i in mine:
                     pieces[i] = [await self._local(slices[i])]
                 return
             # What is mapped is copied once, straight to its place: no need to come in small messages.
             host = slices[mine[0]].source.host
-            mapped = bool(host) and self.service.devices.maps(address, host)
-            limit = MAPPED_MESSAGE if mapped else self.service.message(options.message)
+            mapped = bool(host) and self.holder.devices.maps(address, host)
+            limit = MAPPED_MESSAGE if mapped else self.holder.message(options.message)
             for batch in transport.batches([slices[i] for i in mine], limit):
                 runs = await self._fetch(address, [s for _, s in batch], options, held)
                 for (at, _), run in zip(batch, runs, strict=True):
@@ -188,19 +188,19 @@ class Reader:
         wanted = [(s.source.attempt, s.start, s.stop) for s in batch]
         size = sum(s.nbytes for s in batch)
         on_device = bool(sources[0].host)
-        mapped = on_device and self.service.devices.maps(address, sources[0].host)
-        fields = {"wanted": wanted, "host": self.service.devices.host if mapped else "", "reader": self.service.address}
+        mapped = on_device and self.holder.devices.maps(address, sources[0].host)
+        fields = {"wanted": wanted, "host": self.holder.devices.host if mapped else "", "reader": self.holder.address}
         async with self.limiter.hold(0 if mapped else size):
             answer = await self.ask(sources, "distsort_slices", fields, options)
         self.pulled += size
         if "device" not in answer:
             return transport.unpack(answer, [len(s) for s in batch])
-        devices, lease = self.service.devices, answer["lease"]
+        devices, lease = self.holder.devices, answer["lease"]
         in_place = bool(lease) and held is not None and devices.hold(address)
         if in_place and held is not None:
             held.append((sources[0], lease))
         try:
-            runs = await self.service.in_thread(devices.unpack, address, answer, in_place)
+            runs = await self.holder.in_thread(devices.unpack, address, answer, in_place)
         finally:
             if lease and not in_place:
                 self._end_leases([(sources[0], lease)], options)
@@ -210,10 +210,10 @@ class Reader:
 
     async def _local(self, piece: Slice) -> Run:
         attempt = piece.source.attempt
-        await self.service.promises.kept([attempt])
+        await self.holder.promises.kept([attempt])
         try:
             if self.store.is_spilled(attempt):
-                return await self.service.in_thread(self.store.cut, attempt, piece.start, piece.stop)
+                return await self.holder.in_thread(self.store.cut, attempt, piece.start, piece.stop)
             return self.store.cut(attempt, piece.start, piece.stop)
         except LostRunError:
             raise Trouble(piece.source, "lost") from None
@@ -295,7 +295,7 @@ class Reader:
             "asker": self.worker.get_current_task(),
             "retries": options.retries,
         }
-        gave_up = self.service.call(self.worker.scheduler.distsort_trouble(**fields))
+        gave_up = self.holder.call(self.worker.scheduler.distsort_trouble(**fields))
         if gave_up:
             raise ExchangeError(
                 f"run {source.key!r} on worker {source.address} could not be read in {gave_up} attempts"

@@ -1,4 +1,4 @@
-"""What a worker does for the pull exchange: it holds runs, answers questions about them, and reads those of others.
+"""What a worker does for the pull exchange: it makes runs, answers questions about them, and reads those of others.
 
 A service is put on the worker by the first task that needs it, and brings the scheduler plugin with it. Nothing has to
 be registered beforehand, so late workers, a replaced scheduler and collections of other clients need no care.
@@ -8,16 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import pickle
-import shutil
 import threading
 import time
 import uuid
-from collections.abc import Callable, Coroutine, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Sequence
 from functools import partial
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any
 
 import numpy as np
 from distributed import Reschedule, Worker
@@ -28,27 +24,16 @@ from tornado.ioloop import PeriodicCallback
 
 from distsort import config
 from distsort.cuts import IntArray
-from distsort.device_memory import device_memory
 from distsort.exchange import transport
 from distsort.exchange.handles import NAME, Handle, Source
-from distsort.exchange.promises import Promises
+from distsort.exchange.holder import Holder
 from distsort.exchange.reader import Reader
 from distsort.exchange.scheduler import PullPlugin
-from distsort.exchange.store import LostRunError, RunStore
+from distsort.exchange.store import LostRunError
 from distsort.local import Run, Sample, Spec
-from distsort.memory import give_back
-from distsort.needs import CEILING, MESSAGE_SHARE, STORE_SHARE, Workers, require
-
-if TYPE_CHECKING:
-    from distsort.exchange.device import DeviceTransport
-
-T = TypeVar("T")
 
 REMOVE_AGAIN = (0.1, 0.5, 1.5)
 """Seconds after which connections to a dead worker are cut once more: one begun just after its end is retried long."""
-
-DEVICE_SHARE = 0.4
-"""Share of the worker's GPU that runs may take; input, output and merges need the rest."""
 
 LOOK_AGAIN = 0.5
 """Seconds between two looks at the memory of a process that holds runs."""
@@ -71,29 +56,14 @@ def service_of(worker: Worker) -> WorkerService:
     return service
 
 
-class WorkerService:
+class WorkerService(Holder):
     """Runs, questions and pulls of one worker."""
 
     def __init__(self, worker: Worker) -> None:
-        self.worker = worker
-        self.loop = worker.loop.asyncio_loop
-        memory = worker.memory_manager
-        limit = memory.memory_limit
-        budget = int(STORE_SHARE * limit) if limit else None
-        self.size = Workers(1, worker.state.nthreads, limit)
-        self.store = RunStore(_spill_directory(worker), budget, self.excess, _device_budget)
-        self.threads = ThreadPoolExecutor(2, thread_name_prefix="distsort")
-        self.promises = Promises(self.store, lambda: self.devices.room_ahead)
+        super().__init__(worker)
         self.reader = Reader(self, config.get_bytes("pull.bytes-in-flight"))
-        self._devices: DeviceTransport | None = None
-        self._making = threading.Lock()
         self._installing = asyncio.Lock()
         self._ready = False
-
-    @property
-    def address(self) -> str:
-        """Address of the worker."""
-        return str(self.worker.address)
 
     # Installation
 
@@ -125,29 +95,6 @@ class WorkerService:
             self.reader.forget("", await worker.scheduler.distsort_join(worker=self.address))
             self._ready = True
 
-    @property
-    def devices(self) -> DeviceTransport:
-        """What moves rows in GPU memory; made on first use, since it needs cupy."""
-        with self._making:
-            if self._devices is None:
-                from distsort.exchange.device import DeviceTransport
-
-                self._devices = DeviceTransport(self.address.startswith("ucx"))
-            return self._devices
-
-    def call(self, coroutine: Coroutine[Any, Any, T], timeout: float | None = None) -> T:
-        """Run a coroutine on the worker's loop from a task thread."""
-        return asyncio.run_coroutine_threadsafe(coroutine, self.loop).result(timeout)
-
-    def close(self) -> None:
-        """Let everything go: the worker is closing."""
-        self.store.clear()
-        shutil.rmtree(self.store.directory, ignore_errors=True)
-        self.threads.shutdown(wait=False, cancel_futures=True)
-        self.promises.close()
-        if self._devices is not None:
-            self._devices.close()
-
     def report(self) -> dict[str, int]:
         """Return what ``worker.metrics`` shows, in bytes and counts."""
         return {
@@ -160,10 +107,6 @@ class WorkerService:
         }
 
     # Runs of this worker
-
-    def require(self, what: str, nbytes: float) -> None:
-        """Refuse to sort a block, or to merge parts, of a size for which this worker is too small."""
-        require(what, nbytes, self.size)
 
     def begin(self) -> tuple[Any, str]:
         """Tell the scheduler that a run is being made, on the stream that will say "finished"; return key and attempt.
@@ -275,11 +218,6 @@ class WorkerService:
             self.threads.submit(self.devices.begin_narrow, answer["lease"], share)
         return answer
 
-    def read_keys(self, attempts: Sequence[str], asked: Sequence[IntArray]) -> bytes:
-        """Read keys of several runs of this worker, pickled into one piece: a frame for each would cost more."""
-        found = [self.store.keys_at(a, p) for a, p in zip(attempts, asked, strict=True)]
-        return pickle.dumps(found, protocol=5)
-
     def _pack(self, wanted: Sequence[tuple[str, int, int]], host: str, reader: str) -> dict[str, Any]:
         nbytes = sum((stop - start) * self.store.row_bytes(attempt) for attempt, start, stop in wanted)
         if any(self.store.from_device(attempt) for attempt, _, _ in wanted):
@@ -292,10 +230,6 @@ class WorkerService:
     def on_copied(self, lease: str) -> None:
         """Let go of device memory that a peer has read."""
         self.devices.end_lease(lease)
-
-    async def in_thread(self, function: Any, *args: Any) -> Any:
-        """Work on rows in an own thread, never on the loop: it would stop every other answer."""
-        return await self.loop.run_in_executor(self.threads, function, *args)
 
     # What the scheduler and Dask tell
 
@@ -311,19 +245,6 @@ class WorkerService:
     def _disconnect(self, address: str) -> None:
         self.worker.rpc.remove(address)
 
-    def message(self, wanted: int) -> int:
-        """Return the bytes of one answer, which is held some times over where it is made: less for small workers."""
-        return wanted if self.size.limit is None else min(wanted, int(MESSAGE_SHARE * self.size.limit))
-
-    def excess(self) -> int:
-        """Return how many bytes this process holds above its ceiling, having given back what it does not use."""
-        if self.size.limit is None:
-            return 0
-        ceiling = int(CEILING * self.size.limit)
-        if self.worker.monitor.get_process_memory() > ceiling:
-            give_back()
-        return max(self.worker.monitor.get_process_memory() - ceiling, 0)
-
 
 class _Watch(WorkerPlugin):
     """Lets the service see that a pulling part was cancelled, and that its worker closes."""
@@ -337,14 +258,3 @@ class _Watch(WorkerPlugin):
 
     def teardown(self, worker: Worker) -> None:
         self.service.close()
-
-
-def _device_budget() -> int:
-    return int(DEVICE_SHARE * device_memory())
-
-
-def _spill_directory(worker: Worker) -> Path:
-    chosen = config.get("temporary-directory")
-    if chosen is None:
-        return Path(worker.local_directory) / NAME
-    return Path(chosen) / f"{NAME}-{worker.id}"

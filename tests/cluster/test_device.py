@@ -225,7 +225,7 @@ def settled(reader):
         while reader._news:
             await asyncio.sleep(0.001)
 
-    reader.service.call(news())
+    reader.holder.call(news())
 
 
 OPTIONS = SimpleNamespace(in_flight=1 << 20, message=1 << 20, timeout=20.0)
@@ -235,7 +235,7 @@ def slices(reader, *bounds):
     from distsort.exchange.handles import Source
     from distsort.exchange.transport import Slice
 
-    host = reader.service.devices.host
+    host = reader.holder.devices.host
     return [Slice(Source("run", name, name, 8.0, host=host), start, stop) for name, start, stop in bounds]
 
 
@@ -305,7 +305,7 @@ def test_an_answer_that_comes_after_its_reader_has_gone_leaves_no_lease(pulling,
         while reader.calls["a"] or reader._news:
             await asyncio.sleep(0.001)
 
-    reader.service.call(give_up())
+    reader.holder.call(give_up())
     assert owner.transport._count == 1
     assert leases(owners) == 0
 

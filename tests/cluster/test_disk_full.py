@@ -35,9 +35,9 @@ def limit_files(size: int) -> None:
 
 def test_a_disk_that_fills_up_during_the_exchange_is_an_error_that_names_the_folder(tmp_path):
     def shrink() -> None:
-        from distsort.exchange import worker
+        from distsort.exchange import holder
 
-        worker.STORE_SHARE = 0
+        holder.STORE_SHARE = 0
 
     with kit.cluster(2, config={"distsort.temporary-directory": str(tmp_path)}) as client:
         client.run(shrink)

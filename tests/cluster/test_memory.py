@@ -30,10 +30,10 @@ ROWS = Spec(make_order("k"), "rows")
 @pytest.mark.timeout(180)
 def test_four_times_the_memory_of_the_stores():
     def shrink(dask_worker):
-        from distsort.exchange import worker
+        from distsort.exchange import holder
 
-        worker.STORE_SHARE = 0.05
-        return int(worker.STORE_SHARE * dask_worker.memory_manager.memory_limit)
+        holder.STORE_SHARE = 0.05
+        return int(holder.STORE_SHARE * dask_worker.memory_manager.memory_limit)
 
     with kit.cluster(2, memory_limit="800 MiB") as client:
         budget = sum(client.run(shrink).values())
@@ -71,9 +71,9 @@ def spilled_to(directory):
     with kit.cluster(2, config={"distsort.temporary-directory": str(directory)}) as client:
 
         def press() -> None:
-            from distsort.exchange import worker
+            from distsort.exchange import holder
 
-            worker.STORE_SHARE = 0
+            holder.STORE_SHARE = 0
 
         client.run(press)
         lazy, source = kit.array(4, 50_000)

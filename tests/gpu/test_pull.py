@@ -270,7 +270,7 @@ def test_runs_that_leave_the_device_come_back(client):
     """Each store keeps less than one run on its GPU: the others are read from pinned memory, with their own dtypes."""
 
     def set_budget(dask_worker, small):
-        from distsort.exchange.worker import _device_budget
+        from distsort.exchange.holder import _device_budget
 
         dask_worker.distsort_service.store.device_budget = (lambda: 1 << 16) if small else _device_budget
 
