@@ -24,29 +24,35 @@ def promises(tmp_path):
     made.close()
 
 
-def test_runs_come_in_turn_and_blocks_wait_outside_when_there_is_no_room(promises):
-    gate, order = threading.Event(), []
+def maker(gate, order):
+    """Return what makes the work of a run: it waits for the gate and says its name, whose length the run has."""
 
-    def make(n):
+    def make(name):
         def made():
             gate.wait(20)
-            order.append(n)
-            return Run(np.arange(n))
+            order.append(name)
+            return Run(np.arange(len(name)))
 
         return made
 
-    promises.give("one", 10, SPEC, make(1))
-    promises.give("two", 500, SPEC, make(2))  # one may wait, however large it is
-    third = threading.Thread(target=lambda: promises.give("three", 10, SPEC, make(3)))
+    return make
+
+
+def test_runs_come_in_turn_and_blocks_wait_outside_when_there_is_no_room(promises):
+    gate, order = threading.Event(), []
+    make = maker(gate, order)
+    promises.give("one", 10, SPEC, make("one"))
+    promises.give("two", 500, SPEC, make("two"))  # one may wait, however large it is
+    third = threading.Thread(target=lambda: promises.give("three", 10, SPEC, make("three")))
     third.start()
     third.join(0.2)
     assert third.is_alive()
     gate.set()
     third.join(20)
     asyncio.run(promises.kept(["one", "two", "three", "unknown"]))
-    assert order == [1, 2, 3]
+    assert order == ["one", "two", "three"]
     assert len(promises) == 0
-    assert [len(promises._store.whole(a)) for a in ("one", "two", "three")] == [1, 2, 3]
+    assert [promises._store.whole(a).rows.tolist() for a in order] == [[0, 1, 2], [0, 1, 2], [0, 1, 2, 3, 4]]
 
 
 def test_what_goes_wrong_is_raised_where_the_run_is_waited_for(promises):
@@ -82,14 +88,7 @@ def test_a_wait_that_is_cancelled_leaves_the_promise(promises):
 
 def test_what_follows_comes_before_the_next_run(promises):
     gate, order = threading.Event(), []
-
-    def make(name):
-        def made():
-            gate.wait(20)
-            order.append(name)
-            return Run(np.arange(3))
-
-        return made
+    make = maker(gate, order)
 
     def work():
         order.append("follows")
@@ -115,15 +114,7 @@ def test_what_follows_comes_before_the_next_run(promises):
 
 def test_what_follows_waits_for_a_block_that_was_overtaken(promises):
     gate, order = threading.Event(), []
-
-    def make(name):
-        def made():
-            gate.wait(20)
-            order.append(name)
-            return Run(np.arange(3))
-
-        return made
-
+    make = maker(gate, order)
     promises.give("made", 1, SPEC, make("made"))
     while promises._waiting:
         gate.wait(0.001)
