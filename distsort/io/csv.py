@@ -14,6 +14,7 @@ import csv
 import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import pairwise
 
 import pyarrow as pa
@@ -343,8 +344,7 @@ def _cut(
         return [rest], f"{store.url(path)}: is compressed, so it is read whole by one task"
     if size - body <= target:
         return [replace(rest, stop=size)], None
-    with store.open(path) as file:
-        places = find_cuts(file, body, target, delimiter)
+    places = find_cuts(partial(store.read_range, path), body, size, target, delimiter)
     if places is None:
         return [rest], f"{store.url(path)}: has quotes inside fields, so it is read whole by one task"
     edges = [body, *places, size]

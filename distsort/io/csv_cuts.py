@@ -10,29 +10,44 @@ Counting quotes answers it exactly if every quote is regular: an opening one fol
 start of the file, a closing one precedes a delimiter, a line end, the end of the file or its own double. A large file
 is looked through once, as bytes, for that; a file that has an irregular quote (``5" pipe``), or is compressed, is read
 whole, and a note says so.
+
+Chunks are looked through side by side. Which of its quotes open a field a chunk cannot know, but there are only two
+ways, by whether an even or an odd number of quotes came before it. Each chunk is checked for both::
+
+    chunks      | "a, 1, " | b", 2, "c | ", 3, 4  |
+    quotes      | 2        | 2         | 1        |      regular if even, if odd: both are kept
+    before      | 0        | 2         | 4        |      summed up in the end; then every line end is known, in or out
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import IO
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from itertools import chain, pairwise
 
 import numpy as np
 import numpy.typing as npt
+from dask.system import CPU_COUNT
 
-# Bytes looked through at a time.
-_CHUNK = 1 << 24
+_BLOCK, _BLOCKS = 1 << 19, 4
+"""Bytes that are looked through together, in the cache; and how many such blocks a thread reads at a time."""
+
+_THREADS = 8
+"""At most; each takes some times the memory of its blocks."""
+
+Read = Callable[[int, int], bytes]
+"""Reads the bytes between two positions; called from several threads."""
 
 
-def find_cuts(file: IO[bytes], start: int, target: int, delimiter: str = ",") -> list[int] | None:
+def find_cuts(read: Read, start: int, stop: int, target: int, delimiter: str = ",") -> list[int] | None:
     """Find ends of records about `target` bytes apart.
 
     Parameters
     ----------
-    file
-        Its bytes from `start` on are looked through once.
-    start
-        Where the first record begins.
+    read
+        Of the file, which is looked through once.
+    start, stop
+        Where the first record begins, and where the file ends.
     target
         The least distance of two cuts.
     delimiter
@@ -43,53 +58,72 @@ def find_cuts(file: IO[bytes], start: int, target: int, delimiter: str = ",") ->
     list of int or None
         Positions after a line end that is outside quotes; None where a quote is irregular.
     """
+    before = _quotes_before(read, start, stop, delimiter)
+    if before is None:
+        return None
     cuts: list[int] = []
     wanted = start + target
-    quotes = 0
-    for place, chunk, before, after in _chunks(file, start):
-        marks: npt.NDArray[np.intp] = np.empty(0, np.intp)
-        if b'"' in chunk:
-            data = np.frombuffer(chunk, np.uint8)
-            marks = np.flatnonzero(data == ord('"'))
-            if not _regular(data, marks, quotes, before, after, delimiter):
-                return None
-        end = chunk.find(b"\n", max(wanted - place - 1, 0))
-        while end >= 0:
-            after_end = end + 1
-            if (quotes + int(np.searchsorted(marks, end))) % 2 == 0:
-                cuts.append(place + after_end)
-                wanted = cuts[-1] + target
-                after_end = max(after_end, wanted - place - 1)
-            end = chunk.find(b"\n", after_end)
-        quotes += len(marks)
+    while (end := _record_end(read, start, stop, before, wanted - 1)) is not None:
+        cuts.append(end + 1)
+        wanted = cuts[-1] + target
     return cuts
 
 
-def _chunks(file: IO[bytes], start: int) -> Iterator[tuple[int, bytes, int, int]]:
-    """Yield (position, bytes, byte before them, byte after them); a line end stands for the ends of the file."""
-    file.seek(start)
-    place, before = start, ord("\n")
-    chunk = file.read(_CHUNK)
-    while chunk:
-        following = file.read(_CHUNK)
-        yield place, chunk, before, following[0] if following else ord("\n")
-        place, before, chunk = place + len(chunk), chunk[-1], following
+def _quotes_before(read: Read, start: int, stop: int, delimiter: str) -> npt.NDArray[np.int64] | None:
+    """Count the quotes before each block of the file, and before its end; None where one is irregular."""
+    edges = [*range(start, stop, _BLOCK * _BLOCKS), stop]
+    before = [0]
+    with ThreadPoolExecutor(min(CPU_COUNT, _THREADS)) as threads:
+        looked = threads.map(lambda ends: _look(read, ends, (start, stop), delimiter), pairwise(edges))
+        for count, *regular in chain.from_iterable(looked):
+            if not regular[before[-1] % 2]:
+                threads.shutdown(cancel_futures=True)
+                return None
+            before.append(before[-1] + count)
+    return np.array(before)
 
 
-def _regular(
-    data: npt.NDArray[np.uint8], marks: npt.NDArray[np.intp], quotes: int, before: int, after: int, delimiter: str
-) -> bool:
-    """Whether the quotes at `marks` open and close fields, given how many there were before."""
-    ends = np.zeros(256, np.bool_)
-    ends[[ord(delimiter), ord("\n"), ord("\r"), ord('"')]] = True
-    opening, closing = marks[quotes % 2 :: 2], marks[1 - quotes % 2 :: 2]
-    # The bytes beside the first and the last one stand in other chunks.
-    if len(opening) and opening[0] == 0:
-        if not ends[before]:
-            return False
-        opening = opening[1:]
-    if len(closing) and closing[-1] == len(data) - 1:
-        if not ends[after]:
-            return False
-        closing = closing[:-1]
-    return bool(ends[data[opening - 1]].all() and ends[data[closing + 1]].all())
+def _look(read: Read, ends: tuple[int, int], whole: tuple[int, int], delimiter: str) -> list[tuple[int, bool, bool]]:
+    """Say of each block between two places how many quotes it has, and whether all are regular: see `_quotes`."""
+    (place, end), (start, stop) = ends, whole
+    ahead, behind = place > start, end < stop
+    chunk = read(place - ahead, end + behind)
+    if b'"' not in chunk:
+        return [(0, True, True)] * -(-(end - place) // _BLOCK)
+    # A line end stands for the ends of the file.
+    data = np.frombuffer(b"\n" * (not ahead) + chunk + b"\n" * (not behind), np.uint8)
+    bounds = np.zeros(256, np.bool_)
+    bounds[[ord(delimiter), ord("\n"), ord("\r"), ord('"')]] = True
+    return [_quotes(data[at : at + _BLOCK + 2], bounds) for at in range(0, end - place, _BLOCK)]
+
+
+def _quotes(data: npt.NDArray[np.uint8], bounds: npt.NDArray[np.bool_]) -> tuple[int, bool, bool]:
+    """Count the quotes of a block, whose data has a byte more on either side; say if they are regular, both ways.
+
+    Opening ones are every second one, from the first after an even number of quotes, from the second after an odd.
+    """
+    marks = np.flatnonzero(data[1:-1] == ord('"'))
+    opens, closes = bounds.take(data.take(marks)), bounds.take(data.take(marks + 2))
+    even = bool(opens[::2].all() and closes[1::2].all())
+    return len(marks), even, bool(opens[1::2].all() and closes[::2].all())
+
+
+def _record_end(read: Read, start: int, stop: int, before: npt.NDArray[np.int64], place: int) -> int | None:
+    """Return the position of the first line end at or after `place` that is outside quotes."""
+    if place >= stop:
+        return None
+    block = (place - start) // _BLOCK
+    at = start + block * _BLOCK
+    seen, look = 0, place - at
+    inside = int(before[block]) % 2
+    while at < stop and (data := read(at, min(at + _BLOCK, stop))):
+        end = data.find(b"\n", look)
+        while end >= 0:
+            inside ^= data.count(b'"', seen, end) % 2
+            if not inside:
+                return at + end
+            seen = end
+            end = data.find(b"\n", end + 1)
+        inside ^= data.count(b'"', seen) % 2
+        at, seen, look = at + len(data), 0, 0
+    return None

@@ -84,6 +84,10 @@ class Store:
         with self.open(path) as file:
             return file.read()
 
+    def read_range(self, path: str, start: int, stop: int) -> bytes:
+        """Read the bytes of a file between two positions; may be called from several threads."""
+        return bytes(self.fs.cat_file(path, start=start, end=stop))
+
     def makedirs(self, path: str) -> None:
         """Make a folder and those above it."""
         self.fs.makedirs(path, exist_ok=True)

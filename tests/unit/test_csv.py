@@ -64,7 +64,7 @@ def test_cuts_never_tear_a_record(rows, target, line_end):
     std.writer(text, lineterminator=line_end, quoting=std.QUOTE_MINIMAL).writerows([("k", "v"), *rows])
     data = text.getvalue().encode()
     start = len(f"k,v{line_end}")
-    cuts = csv_cuts.find_cuts(io.BytesIO(data), start, target)
+    cuts = find_cuts(data, start, target)
     if cuts is not None:
         edges = [start, *cuts, len(data)]
         pieces = [data[a:b].decode() for a, b in pairwise(edges)]
@@ -73,13 +73,32 @@ def test_cuts_never_tear_a_record(rows, target, line_end):
         assert all(b - a >= target for a, b in pairwise(edges[:-1]))
 
 
-def test_cuts_across_chunks(monkeypatch):
+def find_cuts(data, start, target):
+    return csv_cuts.find_cuts(lambda a, b: data[a:b], start, len(data), target)
+
+
+def test_cuts_across_blocks_and_chunks(monkeypatch):
     rows = b"".join(b'%d,"line\nbreak ""%d"""\n' % (i, i) for i in range(200))
-    expected = csv_cuts.find_cuts(io.BytesIO(rows), 0, 50)
+    expected = find_cuts(rows, 0, 50)
     for size in (1, 2, 3, 7, 64):
-        monkeypatch.setattr(csv_cuts, "_CHUNK", size)
-        assert csv_cuts.find_cuts(io.BytesIO(rows), 0, 50) == expected
+        for blocks in (1, 2, 5):
+            monkeypatch.setattr(csv_cuts, "_BLOCK", size)
+            monkeypatch.setattr(csv_cuts, "_BLOCKS", blocks)
+            assert find_cuts(rows, 0, 50) == expected
     assert len(expected) > 40
+
+
+@pytest.mark.parametrize("at", [0, 1, 77, 199])
+def test_an_irregular_quote_in_any_chunk_is_seen(monkeypatch, at):
+    monkeypatch.setattr(csv_cuts, "_BLOCK", 8)
+    monkeypatch.setattr(csv_cuts, "_BLOCKS", 3)
+    for wrong in (b'x"y,1\n', b'"x"y,1\n', b'x,"\n'):
+        lines = [b'%d,"a\nb"\n' % i for i in range(200)]
+        assert find_cuts(b"".join(lines), 0, 50)
+        lines[at] = wrong
+        found = find_cuts(b"".join(lines), 0, 50)
+        # What is never closed is regular to its end, if nothing after it opens.
+        assert found is None or (wrong.startswith(b"x,") and at == 199)
 
 
 def test_types_agree_over_pieces_and_files(tmp_path, monkeypatch):
