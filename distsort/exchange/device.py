@@ -117,19 +117,9 @@ class DeviceTransport:
             self._becoming[lent["lease"]] = forms
         return lent
 
-    def begin_narrow(self, lease: str, share: tuple[float, float]) -> None:
-        """Begin to make narrow forms of runs that were lent, after the answer has gone; nothing if that lease ended.
-
-        Parameters
-        ----------
-        lease
-            Of the runs.
-        share
-            Of each run, about what the reader will need.
-        """
-        forms = self._becoming.get(lease)
-        if forms is not None:
-            forms.begin(share)
+    def becoming(self, lease: str) -> NarrowForms | None:
+        """Return the narrow forms that a lease may come with, to be begun after the answer has gone."""
+        return self._becoming.get(lease)
 
     def narrow(self, lease: str) -> dict[str, Any]:
         """Turn the narrow forms that a lease came with into an answer, once they are complete."""
@@ -185,9 +175,14 @@ class DeviceTransport:
     def end_lease(self, lease: str) -> None:
         """Let go of what a reader has copied."""
         with self._lock:
-            self.leases.pop(lease, None)
-            self._becoming.pop(lease, None)
+            self._end(lease)
             self._lent = time.monotonic()
+
+    def _end(self, lease: str) -> None:
+        self.leases.pop(lease, None)
+        forms = self._becoming.pop(lease, None)
+        if forms is not None:
+            forms.wanted = False
 
     def tidy(self, now: float) -> None:
         """Unmap memory that was not read for long, and empty the pool when nobody can have it mapped any more.
@@ -273,8 +268,7 @@ class DeviceTransport:
         self._unmappable.discard(peer)
         with self._lock:
             for lease in [k for k, (reader, _) in self.leases.items() if reader == peer]:
-                del self.leases[lease]
-                self._becoming.pop(lease, None)
+                self._end(lease)
 
     def close(self) -> None:
         """Let go of everything."""

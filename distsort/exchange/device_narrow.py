@@ -34,11 +34,17 @@ class NarrowForms:
     ----------
     runs, down
         The runs, and whether each descends.
+
+    Attributes
+    ----------
+    wanted
+        Whether the lease lasts; if not, nothing is begun.
     """
 
     def __init__(self, runs: Sequence[Run], down: Sequence[bool]) -> None:
         self._keys = [(_bare(run), descends) for run, descends in zip(runs, down, strict=True)]
         self._made: Future[tuple[list[Offsets | None], Any]] = Future()
+        self.wanted = True
 
     @property
     def possible(self) -> bool:
@@ -53,6 +59,9 @@ class NarrowForms:
         share
             Of each run, about what the reader will need.
         """
+        if not self.wanted:
+            self._made.set_result(([], None))
+            return
         try:
             with cupy_ipc.packing_stream() as stream, device_work(True, wait=False):
                 made = [narrow(keys, down, share) if _even(keys) else None for keys, down in self._keys]

@@ -13,12 +13,13 @@ import asyncio
 import pickle
 import shutil
 import threading
-from collections.abc import Coroutine, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Coroutine, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from distributed import Worker
+from distributed.comm import CommClosedError
 
 from distsort import config
 from distsort.cuts import IntArray
@@ -106,9 +107,22 @@ class Holder:
         found = [self.store.keys_at(a, p) for a, p in zip(attempts, asked, strict=True)]
         return pickle.dumps(found, protocol=5)
 
-    async def in_thread(self, function: Any, *args: Any) -> Any:
+    async def in_thread(self, function: Callable[..., T], *args: Any) -> T:
         """Work on rows in an own thread, never on the loop: it would stop every other answer."""
-        return await self.loop.run_in_executor(self.threads, function, *args)
+        return await asyncio.wrap_future(self.start(function, *args))
+
+    def start(self, function: Callable[..., T], *args: Any) -> Future[T]:
+        """Begin to work in such a thread.
+
+        Raises
+        ------
+        CommClosedError
+            This worker is closing. Whoever asked loses the connection, and takes it for what it is.
+        """
+        try:
+            return self.threads.submit(function, *args)
+        except RuntimeError as error:
+            raise CommClosedError(f"worker {self.address} is closing") from error
 
     def message(self, wanted: int) -> int:
         """Return the bytes of one answer, which is held some times over where it is made: less for small workers."""

@@ -13,7 +13,7 @@ import asyncio
 import threading
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
 
 from distsort.exchange.store import RunStore
@@ -66,6 +66,8 @@ class Promises:
             try:
                 self._store.put(attempt, make(), spec)
             except BaseException as error:
+                if self._store.was_freed(attempt):
+                    self._open.pop(attempt, None)
                 promised.set_exception(error)
             else:
                 self._open.pop(attempt, None)
@@ -90,7 +92,9 @@ class Promises:
                 await asyncio.wait([waiting])  # which, unlike the wait for one, leaves the promise be when cancelled
                 waiting.result()
 
-    async def follow(self, attempts: Sequence[str], work: Callable[[], T], otherwise: Executor) -> T:
+    async def follow(
+        self, attempts: Sequence[str], work: Callable[[], T], otherwise: Callable[[Callable[[], None]], object]
+    ) -> T:
         """Have work done when runs are made, by the thread that has made the last of them, before its next run.
 
         Parameters
@@ -100,7 +104,7 @@ class Promises:
         work
             Its result is returned; another thread may then go on with what is not waited for.
         otherwise
-            Works if all are made.
+            Has another thread work if all are made.
         """
         given: Future[T] = Future()
 
@@ -117,14 +121,17 @@ class Promises:
             elif threading.get_ident() == self._maker:
                 do()
             else:
-                otherwise.submit(do)
+                try:
+                    otherwise(do)
+                except Exception as error:
+                    given.set_exception(error)
 
         ours = set(attempts)
         promised = [promise for attempt, promise in self._open.copy().items() if attempt in ours]
         if promised:
             promised[-1].add_done_callback(begin)
         else:
-            otherwise.submit(do)
+            otherwise(do)
         return await asyncio.wrap_future(given)
 
     def forget(self, attempts: Sequence[str]) -> None:

@@ -261,7 +261,8 @@ class Reader:
 
         async def send() -> None:
             await asyncio.sleep(NEWS_AFTER)
-            with contextlib.suppress(Trouble):
+            # A closing worker has no connections any more, which Dask tells by a RuntimeError.
+            with contextlib.suppress(Trouble, RuntimeError):
                 await question
 
         task = asyncio.ensure_future(send())

@@ -13,7 +13,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar
 
@@ -32,13 +32,20 @@ class LostRunError(KeyError):
     """The store holds no such run: it was freed, or belonged to another life of this worker."""
 
 
-@dataclass
+@dataclass(frozen=True)
 class _Held:
+    """A run and where it is; replaced when it moves, so that whoever reads has both as they were at one time."""
+
     run: Run | RunFile
     spec: Spec
     nbytes: int
     from_device: bool
     tier: str
+
+    @property
+    def at_home(self) -> bool:
+        """Whether it lies in the memory where it was made."""
+        return self.tier == ("device" if self.from_device else "host")
 
 
 class RunStore:
@@ -127,6 +134,14 @@ class RunStore:
             if held is not None and isinstance(held.run, RunFile):
                 held.run.close()
 
+    def was_freed(self, attempt: str) -> bool:
+        """Whether a run that could not be made has been freed meanwhile; asked once, in the place of `put`."""
+        with self._lock:
+            freed = attempt in self._freed
+            if freed:
+                self._freed.remove(attempt)
+            return freed
+
     def clear(self) -> None:
         """Let all runs go."""
         self.free(list(self._held))
@@ -146,8 +161,7 @@ class RunStore:
 
     def is_spilled(self, attempt: str) -> bool:
         """Whether this run left the memory where it was made, so that reading it takes time."""
-        held = self._find(attempt)
-        return held.tier != ("device" if held.from_device else "host")
+        return not self._find(attempt).at_home
 
     def cut(self, attempt: str, start: int, stop: int) -> Run:
         """Return rows ``[start, stop)`` of a run.
@@ -167,8 +181,8 @@ class RunStore:
         LostRunError
             There is no such run.
         """
-        run = self._find(attempt).run
-        return None if self.is_spilled(attempt) or not isinstance(run, Run) else run
+        held = self._find(attempt)
+        return held.run if held.at_home and isinstance(held.run, Run) else None
 
     def keys_at(self, attempt: str, positions: IntArray) -> tuple[Column, ...]:
         """Read the keys of a run at some positions, in any order, to host memory."""
@@ -226,7 +240,7 @@ class RunStore:
         with self._lock:
             kept = self._held.get(attempt) is held
             if kept:
-                held.run, held.tier = moved, to
+                self._held[attempt] = replace(held, run=moved, tier=to)
                 self.spilled += held.nbytes
                 self.spills += 1
         if not kept and isinstance(moved, RunFile):
@@ -235,7 +249,7 @@ class RunStore:
 
 def _home(held: _Held, piece: Run) -> Run:
     """Bring a slice back to where its run was made."""
-    if not held.from_device or held.tier == "device":
+    if not held.from_device or held.at_home:
         return piece
     from distsort.backends import cupy_park
 
@@ -245,7 +259,7 @@ def _home(held: _Held, piece: Run) -> Run:
 def _keys(held: _Held, positions: IntArray) -> tuple[Column, ...]:
     """Read keys; those of a run that left the device go by it, so that they come with the types of all others."""
     found = held.run.keys_at(positions, held.spec)
-    if not held.from_device or held.tier == "device":
+    if not held.from_device or held.at_home:
         return found
     from distsort.backends import cupy_park
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import threading
 import time
 import uuid
@@ -34,6 +35,9 @@ from distsort.local import Run, Sample, Spec
 
 REMOVE_AGAIN = (0.1, 0.5, 1.5)
 """Seconds after which connections to a dead worker are cut once more: one begun just after its end is retried long."""
+
+SUSPECT = 10.0
+"""Seconds for which an address of a dead worker is lent nothing: its questions may still come, and nobody else's."""
 
 LOOK_AGAIN = 0.5
 """Seconds between two looks at the memory of a process that holds runs."""
@@ -64,6 +68,7 @@ class WorkerService(Holder):
         self.reader = Reader(self, config.get_bytes("pull.bytes-in-flight"))
         self._installing = asyncio.Lock()
         self._ready = False
+        self._gone: dict[str, float] = {}
 
     # Installation
 
@@ -177,29 +182,44 @@ class WorkerService(Holder):
 
     async def answer_slices(self, wanted: list[tuple[str, int, int]], host: str, reader: str) -> dict[str, Any]:
         """Answer a peer: slices of several runs."""
+        asked = time.monotonic()
         if failed := await self._failed([attempt for attempt, _, _ in wanted]):
             return failed
+        if self._went(reader, asked):
+            host = ""
         try:
             answer = await self.in_thread(self._pack, wanted, host, reader)
         except LostRunError as error:
             return {"lost": error.args[0]}
-        return {"lost": None, **answer}
+        return {"lost": None, **self._taken(answer, reader, asked)}
 
     async def answer_lend(
         self, attempts: list[str], host: str, reader: str, share: tuple[float, float]
     ) -> dict[str, Any]:
         """Answer a peer that maps memory of this host: whole runs, once they are made, where they lie."""
+        asked = time.monotonic()
         try:
             answer = await self.promises.follow(
-                attempts, partial(self._lend, attempts, host, reader, share), self.threads
+                attempts, partial(self._lend, attempts, host, reader, share), self.start
             )
         except LostRunError as error:
             return await self._failed(attempts) or {"lost": error.args[0]}
-        return {"lost": None, **answer}
+        return {"lost": None, **self._taken(answer, reader, asked)}
 
     async def answer_narrow(self, lease: str) -> dict[str, Any]:
         """Answer a peer when the narrow forms that a lease came with are complete."""
         return {"lost": None, **await self.in_thread(self.devices.narrow, lease)}
+
+    def _went(self, reader: str, asked: float) -> bool:
+        """Whether a reader died after it had asked, or so shortly before that the question may be that of the dead."""
+        return self._gone.get(reader, -math.inf) > asked - SUSPECT
+
+    def _taken(self, answer: dict[str, Any], reader: str, asked: float) -> dict[str, Any]:
+        """Return an answer as it can be taken: a reader that has died ends no lease."""
+        if answer.get("lease") and self._went(reader, asked):
+            self.devices.end_lease(answer["lease"])
+            return {"lease": ""}
+        return answer
 
     async def _failed(self, attempts: Sequence[str]) -> dict[str, Any] | None:
         """Wait for promised runs; return the answer that says what went wrong with one."""
@@ -214,8 +234,8 @@ class WorkerService(Holder):
         if len(runs) < len(attempts):
             return {"lease": ""}
         answer = self.devices.lend(runs, [self.store.descends(a) for a in attempts], host, reader)
-        if answer["lease"] and answer["later"]:
-            self.threads.submit(self.devices.begin_narrow, answer["lease"], share)
+        if answer["lease"] and (forms := self.devices.becoming(answer["lease"])) is not None:
+            self.start(forms.begin, share)
         return answer
 
     def _pack(self, wanted: Sequence[tuple[str, int, int]], host: str, reader: str) -> dict[str, Any]:
@@ -236,6 +256,8 @@ class WorkerService(Holder):
     def on_gone(self, address: str, attempts: list[str]) -> None:
         """Stop waiting for a dead worker, and do not ask for its runs again."""
         self.reader.forget(address, attempts)
+        now = time.monotonic()
+        self._gone = {a: t for a, t in self._gone.items() if now - t < 100 * SUSPECT} | {address: now}
         if self._devices is not None:
             with contextlib.suppress(RuntimeError):  # this worker is closing, too
                 self.threads.submit(self._devices.forget, address)

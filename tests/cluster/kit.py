@@ -6,6 +6,7 @@ import os
 import signal
 import tempfile
 import time
+import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -199,28 +200,28 @@ def slow_down(client: Client, task: str, seconds: float) -> None:
 
 
 @contextmanager
-def hold(client: Client, task: str, after: int = 0) -> Iterator[Callable[[], bool]]:
+def hold(client: Client, task: str, after: int = 0) -> Iterator[Callable[..., bool]]:
     """Hold `distsort.exchange.pull.<task>` of the workers that run now, so that a phase lasts as long as the block.
 
     The first `after` calls on each worker pass. On any machine the test comes in time, however slow it is. What is
-    yielded tells whether a call waits.
+    yielded tells whether a call waits, or so many.
     """
     folder = Path(tempfile.mkdtemp(prefix="gate-"))
-    gate, waits = folder / "open", folder / "waits"
+    gate = folder / "open"
     passes = [after]
 
     def wait() -> None:
         if passes[0]:
             passes[0] -= 1
             return
-        waits.touch()
+        (folder / f"waits-{uuid.uuid4().hex}").touch()
         end = time.monotonic() + 2 * PATIENCE
         while not gate.exists() and time.monotonic() < end:
             time.sleep(0.005)
 
     _wrap(client, task, wait)
     try:
-        yield waits.exists
+        yield lambda calls=1: len(list(folder.glob("waits-*"))) >= calls
     finally:
         gate.touch()
 

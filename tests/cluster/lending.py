@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterable, Sequence
 from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -52,9 +53,8 @@ class Files:
         self.leases[lease] = (reader, path)
         return {"lease": lease, "path": str(path), "later": random.random() < 0.5}
 
-    def begin_narrow(self, lease: str, share: tuple[float, float]) -> None:
-        if lease in self.leases:
-            self.begun.add(lease)
+    def becoming(self, lease: str) -> Any:
+        return SimpleNamespace(begin=lambda share: self.begun.add(lease)) if lease in self.leases else None
 
     def narrow(self, lease: str) -> dict[str, Any]:
         time.sleep(random.choice([0, 0.003]))

@@ -6,7 +6,9 @@ import asyncio
 import pickle
 import sys
 import threading
+import time
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from types import SimpleNamespace
 
@@ -387,7 +389,7 @@ def test_narrow_forms_follow_what_was_lent(lending):
     assert order == ["exported 3"]
     lent = reader.unpack("owner", answer, in_place=True)
     assert [r.rows.tolist() for r in lent] == [r.rows.tolist() for r in runs]
-    owner.begin_narrow(answer["lease"], SHARE)
+    owner.becoming(answer["lease"]).begin(SHARE)
     told = owner.narrow(answer["lease"])
     assert order[1:] == ["begun", "complete", "exported 2"]
     assert [len(frames) for _, frames in owner.leases.values()] == [5]
@@ -405,12 +407,21 @@ def test_narrow_forms_follow_what_was_lent(lending):
 def test_a_lease_that_has_ended_gets_no_narrow_forms(lending):
     owner, reader, order = lending
     leases = [owner.lend([DENSE], [False], reader.host, "reader")["lease"] for _ in range(3)]
+    forms = [owner.becoming(lease) for lease in leases]
     owner.end_lease(leases[0])
-    owner.begin_narrow(leases[0], SHARE)
+    forms[0].begin(SHARE)
     assert owner.narrow(leases[0]) == {"narrow": []}
     assert "begun" not in order
-    owner.begin_narrow(leases[1], SHARE)
-    owner.forget("reader")
+    forms[1].begin(SHARE)
+    # Asked for before they are begun, and ended in between.
+    with ThreadPoolExecutor(1) as thread:
+        asked = thread.submit(owner.narrow, leases[2])
+        while leases[2] in owner._becoming:
+            time.sleep(0.001)
+        owner.forget("reader")
+        assert not asked.done()
+        forms[2].begin(SHARE)
+        assert asked.result(20) == {"narrow": []}
     assert owner.narrow(leases[1]) == {"narrow": []}
     assert (owner.leases, owner._becoming) == ({}, {})
 
@@ -424,12 +435,12 @@ def test_runs_do_without_narrow_forms(lending, monkeypatch):
 
     monkeypatch.setattr(device_narrow, "narrow", full)
     lease = owner.lend([DENSE], [False], reader.host, "reader")["lease"]
-    owner.begin_narrow(lease, SHARE)
+    owner.becoming(lease).begin(SHARE)
     assert owner.narrow(lease) == {"narrow": []}
     reader.attach("owner", {"narrow": []}, [DENSE])
     monkeypatch.setattr(device_narrow, "narrow", offsets)
     answer = owner.lend([DENSE], [True], reader.host, "reader")
-    owner.begin_narrow(answer["lease"], SHARE)
+    owner.becoming(answer["lease"]).begin(SHARE)
     told = owner.narrow(answer["lease"])
     lent = reader.unpack("owner", answer, in_place=True)
     reader._mappings.broken = True
@@ -445,7 +456,7 @@ def test_what_goes_wrong_with_narrow_forms_is_raised_where_they_are_asked_for(le
     owner, reader, _ = lending
     monkeypatch.setattr(device_narrow, "narrow", lambda *a: 1 / 0)
     lease = owner.lend([DENSE], [False], reader.host, "reader")["lease"]
-    owner.begin_narrow(lease, SHARE)
+    owner.becoming(lease).begin(SHARE)
     with pytest.raises(ZeroDivisionError):
         owner.narrow(lease)
 

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
+import threading
+import time
+from types import SimpleNamespace
 
 import dask.array as da
 import numpy as np
@@ -94,6 +98,66 @@ def test_a_worker_is_killed_while_parts_wait_for_its_run():
         kit.assert_clean(client)
 
 
+def test_a_reader_that_died_while_it_waited_leaves_no_lease():
+    """All know that it has died before the run is made that it had asked for."""
+
+    def know(dask_worker):
+        service = getattr(dask_worker, "distsort_service", None)
+        return service is not None and bool(service._gone)
+
+    with kit.cluster(3, preload=LENDING) as client:
+        lazy, source = kit.frame(3, 2000, distinct=50)
+        with kit.hold(client, "make_run"):
+            result = kit.start(kit.sort(lazy, npartitions=3))
+            kit.until(lambda: processing(client, "sort-part") == 3)
+            kit.kill(next(iter(kit.worker_pids(client).values())))
+            kit.until(lambda: list(client.run(know, on_error="return").values()).count(True) == 2)
+        assert kit.sorted_bits(kit.finish(result), source)
+        del result
+        kit.assert_clean(client)
+
+
+def test_what_a_dead_reader_asked_for_is_not_lent():
+    from distsort.exchange.worker import SUSPECT, WorkerService
+
+    ended = []
+    service = WorkerService.__new__(WorkerService)
+    service._gone = {"a": 100.0}
+    service._devices, service._making = SimpleNamespace(end_lease=ended.append), threading.Lock()
+    late = 100 + SUSPECT
+    for reader, asked, went in (("a", 90, True), ("a", late - 1, True), ("a", late + 1, False), ("b", 0, False)):
+        answer = {"lease": f"{reader} {asked}", "headers": []}
+        assert service._went(reader, asked) == went
+        assert service._taken(answer, reader, asked) == ({"lease": ""} if went else answer)
+    assert ended == ["a 90", f"a {late - 1}"]
+    assert service._taken({"device": "host"}, "a", 90) == {"device": "host"}
+
+
+def test_an_owner_that_is_closing_is_left_behind():
+    """Its threads end before its connections do: what is asked meanwhile must not be the end of the sort."""
+
+    async def close_slowly(dask_worker):
+        plain = dask_worker.preloads.teardown
+
+        async def teardown():
+            await asyncio.sleep(1)
+            await plain()
+
+        dask_worker.preloads.teardown = teardown
+        asyncio.get_running_loop().call_later(0.05, lambda: asyncio.ensure_future(dask_worker.close(nanny=False)))
+
+    with kit.cluster(3, preload=LENDING) as client:
+        lazy, source = kit.frame(6, 20_000, distinct=50)
+        with kit.hold(client, "make_part") as waits:
+            result = kit.start(kit.sort(lazy, npartitions=6))
+            kit.until(lambda: waits(3))
+            client.run(close_slowly, workers=[next(iter(kit.worker_pids(client)))])
+            time.sleep(0.2)
+        assert kit.sorted_bits(kit.finish(result), source)
+        del result
+        kit.assert_clean(client)
+
+
 def test_a_sort_that_is_cancelled_while_parts_wait_frees_everything(client):
     lazy, source = kit.array(3, 2000, distinct=50)
     with kit.hold(client, "make_run"):
@@ -111,7 +175,8 @@ def test_a_frozen_owner_is_an_error():
         lazy, _ = kit.frame(2, 2000)
         with kit.hold(client, "make_part") as waits:
             result = kit.start(kit.sort(lazy, npartitions=2))
-            kit.until(waits)
+            # Both: a part that waits for a result on the frozen worker would be Dask's to end.
+            kit.until(lambda: waits(2))
             pid = next(iter(kit.worker_pids(client).values()))
             os.kill(pid, signal.SIGSTOP)
         try:

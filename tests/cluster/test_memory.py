@@ -187,6 +187,37 @@ def test_runs_leave_the_device_first_and_come_back_to_it(tmp_path, monkeypatch):
     assert not list((tmp_path / "runs").iterdir())
 
 
+def test_a_run_that_moves_is_read_as_it_was(tmp_path, monkeypatch):
+    """A slice is cut, then the run leaves the device, then the slice is brought home: it is there already."""
+    pytest.importorskip("cupy")
+    from distsort.backends import cupy_park
+
+    def unpark(block):
+        assert not isinstance(block, OnDevice), "it is on the device"
+        return block.view(OnDevice)
+
+    monkeypatch.setattr("distsort.blocks.on_device", lambda block: isinstance(block, OnDevice))
+    monkeypatch.setattr("distsort.local.device_work", lambda here: nullcontext())
+    monkeypatch.setattr(cupy_park, "park", lambda block: np.array(block).view(np.ndarray))
+    monkeypatch.setattr(cupy_park, "unpark", unpark)
+    store = RunStore(tmp_path, budget=None, device_budget=lambda: 100)
+    store.put("old", Run(np.arange(10).view(OnDevice)), VALUES)
+    plain = Run.cut
+
+    def cut(run, start, stop):
+        piece = plain(run, start, stop)
+        monkeypatch.setattr(Run, "cut", plain)
+        store.put("new", Run(np.arange(10).view(OnDevice)), VALUES)
+        assert store.is_spilled("old")
+        assert store.whole("old") is None
+        return piece
+
+    monkeypatch.setattr(Run, "cut", cut)
+    assert store.cut("old", 2, 5).rows.tolist() == [2, 3, 4]
+    assert isinstance(store.cut("old", 2, 5).rows, OnDevice)
+    assert isinstance(store.whole("new").rows, OnDevice)
+
+
 def test_what_the_process_has_too_much_goes_to_disk(tmp_path):
     store = RunStore(tmp_path, budget=None, excess=lambda: 1)
     store.put("a", Run(np.arange(10)), VALUES)

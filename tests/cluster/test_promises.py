@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import threading
-from concurrent.futures import ThreadPoolExecutor
+import weakref
+from concurrent.futures import Future, ThreadPoolExecutor
 
 import numpy as np
 import pytest
+from distributed.comm import CommClosedError
 
 from distsort.exchange.promises import Promises
 from distsort.exchange.store import RunStore
@@ -96,7 +99,7 @@ def test_what_follows_comes_before_the_next_run(promises):
 
     async def follow(*attempts):
         with ThreadPoolExecutor(1, thread_name_prefix="other") as other:
-            waiting = asyncio.ensure_future(promises.follow(attempts, work, other))
+            waiting = asyncio.ensure_future(promises.follow(attempts, work, other.submit))
             await asyncio.sleep(0.01)
             assert waiting.done() == gate.is_set()
             gate.set()
@@ -128,7 +131,7 @@ def test_what_follows_waits_for_a_block_that_was_overtaken(promises):
         gate.set()
         large.join(20)
         with ThreadPoolExecutor(1) as other:
-            return await promises.follow(["large", "small"], lambda: list(order), other)
+            return await promises.follow(["large", "small"], lambda: list(order), other.submit)
 
     assert asyncio.run(follow()) == ["made", "next", "small", "large"]
 
@@ -139,9 +142,9 @@ def test_work_follows_runs_that_fail_too(promises):
 
     promises.give("bad", 1, SPEC, fail)
     with ThreadPoolExecutor(1) as other:
-        assert [asyncio.run(promises.follow(["bad"], lambda: 7, other)) for _ in range(2)] == [7, 7]
+        assert [asyncio.run(promises.follow(["bad"], lambda: 7, other.submit)) for _ in range(2)] == [7, 7]
         with pytest.raises(ZeroDivisionError):
-            asyncio.run(promises.follow(["bad"], lambda: 1 / 0, other))
+            asyncio.run(promises.follow(["bad"], lambda: 1 / 0, other.submit))
 
 
 def test_work_that_nobody_waits_for_any_more_is_not_done(promises):
@@ -150,7 +153,7 @@ def test_work_that_nobody_waits_for_any_more_is_not_done(promises):
 
     async def give_up():
         with ThreadPoolExecutor(1) as other:
-            task = asyncio.ensure_future(promises.follow(["one"], lambda: done.append(1), other))
+            task = asyncio.ensure_future(promises.follow(["one"], lambda: done.append(1), other.submit))
             await asyncio.sleep(0.01)
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
@@ -159,6 +162,40 @@ def test_work_that_nobody_waits_for_any_more_is_not_done(promises):
 
     asyncio.run(give_up())
     assert not done
+
+
+def test_a_failed_run_that_was_freed_before_its_turn_keeps_no_block(promises):
+    class Block:
+        def fail(self):
+            raise MemoryError
+
+    block = Block()
+    lives = weakref.ref(block)
+    promises._store.free(["bad"])
+    promises.forget(["bad"])
+    promises.give("bad", 1, SPEC, block.fail)
+    del block
+    promises.give("good", 1, SPEC, lambda: Run(np.arange(3)))
+    asyncio.run(promises.kept(["good"]))
+    gc.collect()
+    assert len(promises) == 0
+    assert lives() is None
+
+
+def test_a_worker_without_threads_says_so(promises):
+    """It is closing: the error is that of the connection, in whatever thread it is found."""
+
+    def none(work):
+        raise CommClosedError("closing")
+
+    promises.give("one", 1, SPEC, lambda: Run(np.arange(3)))
+    with pytest.raises(CommClosedError):
+        asyncio.run(promises.follow(["unknown"], list, none))
+    asyncio.run(promises.kept(["one"]))
+    promises._open["one"] = made = Future()
+    made.set_result(None)
+    with pytest.raises(CommClosedError):
+        asyncio.run(promises.follow(["one"], list, none))
 
 
 def test_a_closing_worker_lets_go_of_who_waits(promises):
