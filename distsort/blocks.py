@@ -126,7 +126,10 @@ def _is_plain_column(block: Block, first: Block) -> bool:
 
 def _join_arrays(arrays: Sequence[Any]) -> Any:
     masked = any(isinstance(a, np.ma.MaskedArray) for a in arrays)
-    return np.ma.concatenate(arrays) if masked else np.concatenate(arrays)
+    whole = np.ma.concatenate(arrays) if masked else np.concatenate(arrays)
+    # NumPy makes the byte order that of the machine.
+    dtype = arrays[0].dtype
+    return whole.astype(dtype, copy=False) if all(a.dtype == dtype for a in arrays) else whole
 
 
 def _agreed(frames: list[Block]) -> list[Block]:

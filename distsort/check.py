@@ -10,12 +10,11 @@ import dask
 import dask.array as da
 import dask.dataframe as dd
 import numpy as np
-import numpy.typing as npt
-import pandas as pd
 from dask.dataframe.dask_expr import new_collection
 
 from distsort import arrays, blocks, dataframes
 from distsort.errors import InputError, ValidationError
+from distsort.hashes import row_hashes
 from distsort.local import Run, Spec, check_sorted, order_of
 from distsort.strings import below_conversion
 
@@ -64,32 +63,6 @@ class Validation:
 
     def __str__(self) -> str:
         return f"{self.rows:,} rows in order, the same as in the source (checksum {self.checksum:016x})"
-
-
-def row_hashes(block: Any, with_index: bool = True) -> npt.NDArray[np.uint64]:
-    """Hash every row by its bits.
-
-    Parameters
-    ----------
-    block
-        An array, frame or series.
-    with_index
-        Whether the labels of a frame or series count.
-
-    Returns
-    -------
-    uint64, shape (n,)
-    """
-    host = blocks.to_host(block)
-    if isinstance(host, np.ndarray):
-        return _hash_array(host)
-    columns = [host] if blocks.is_series(host) else [host.iloc[:, i] for i in range(host.shape[1])]
-    if with_index:
-        columns += [host.index.get_level_values(i) for i in range(host.index.nlevels)]
-    total = np.zeros(len(host), dtype=np.uint64)
-    for column in columns:
-        total = _mix(total + _hash_column(column))
-    return total
 
 
 def summarize(block: Any, spec: Spec | None, with_index: bool = True) -> Summary:
@@ -287,33 +260,3 @@ def _summaries(x: Any, spec: Spec | None, with_index: bool) -> list[Any]:
 def _find_sort(x: Any) -> Any:
     expr = getattr(x, "expr", None)
     return expr if isinstance(expr, dataframes.Sort) else None
-
-
-def _mix(x: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
-    """Scatter bits (the finalizer of splitmix64; Steele, Lea, Flood, OOPSLA 2014)."""
-    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return x ^ (x >> np.uint64(31))
-
-
-def _hash_array(values: npt.NDArray[Any]) -> npt.NDArray[np.uint64]:
-    flat = np.ascontiguousarray(values).ravel()
-    if not flat.dtype.isnative:
-        flat = flat.astype(flat.dtype.newbyteorder("="))
-    if flat.dtype.kind in "iufbmMc" and flat.dtype.itemsize <= 16:
-        size = flat.dtype.itemsize
-        if size == 16:
-            halves = flat.view(np.uint64).reshape(-1, 2)
-            return _mix(_mix(halves[:, 0] + np.uint64(1)) + halves[:, 1])
-        return _mix(flat.view(f"u{size}").astype(np.uint64) + np.uint64(1))
-    return _hash_column(pd.Series(flat.astype(object)))
-
-
-def _hash_column(column: Any) -> npt.NDArray[np.uint64]:
-    if isinstance(column.dtype, np.dtype) and column.dtype.kind in "iufbmMc":
-        return _hash_array(column.to_numpy())
-    try:
-        return pd.util.hash_array(column.array, categorize=False)
-    except (TypeError, ValueError, NotImplementedError):
-        texts = np.array([repr(v) for v in column.array], dtype=object)
-        return pd.util.hash_array(texts, categorize=False)

@@ -23,7 +23,8 @@ from pyarrow import csv as pa_csv
 
 from distsort import config
 from distsort.errors import DistsortError, InputError
-from distsort.io.csv_cuts import find_cuts
+from distsort.io.csv_cuts import find_cuts, unclosed
+from distsort.io.csv_types import common_type, infer, wider_type
 from distsort.io.parquet_sink import ParquetSink
 from distsort.io.source import Source, conform, require_columns
 from distsort.io.storage import Store
@@ -78,6 +79,13 @@ class Reader:
         kinds = {field.name: field.type for field in self.types}
         wanted = [name for name in block.header if name in self.schema.names]
         data = _bytes(block)
+        at = unclosed(data, self.delimiter)
+        if at is not None:
+            text = data[at : at + 20].decode(errors="replace")
+            raise InputError(
+                f"{block.store.url(block.path)}: the quote before {text!r} is never closed: close it, or double it if"
+                " it belongs to the text"
+            )
         try:
             table = _parse(data, block, self.delimiter, kinds, wanted)
         except pa.ArrowInvalid as error:
@@ -87,15 +95,17 @@ class Reader:
             raise WiderTypes(wider) from None
         return conform(_empty_as_null(table), self.schema, {})
 
-    def _wider(self, data: pa.Buffer, block: Block) -> dict[str, pa.DataType]:
+    def _wider(self, data: bytes, block: Block) -> dict[str, pa.DataType]:
+        parse = partial(_parse, data, block, self.delimiter)
         try:
-            seen = _parse(data, block, self.delimiter, {}, list(block.header))
+            seen = infer(parse, block.header, block.store.url(block.path))
         except pa.ArrowInvalid:
             return {}
         wider = {}
-        for field in seen.schema:
-            kind = common_type(self.types.field(field.name).type, field.type)
-            if kind != self.types.field(field.name).type:
+        for field in seen:
+            known = self.types.field(field.name).type
+            kind = wider_type(known, field.type, parse, field.name)
+            if kind != known:
                 wider[field.name] = kind
         return wider
 
@@ -196,35 +206,13 @@ def widen(source: Source, types: Mapping[str, pa.DataType]) -> Source:
     return widened.with_note(f"values below the head of a file changed types, so it was read again: {named}")
 
 
-def common_type(a: pa.DataType, b: pa.DataType) -> pa.DataType:
-    """Return the narrowest type that inference knows for values of both.
-
-    Examples
-    --------
-    >>> import pyarrow as pa
-    >>> common_type(pa.int64(), pa.float64()), common_type(pa.date32(), pa.int64())
-    (DataType(double), DataType(string))
-    """
-    if a == b or pa.types.is_null(b):
-        return a
-    if pa.types.is_null(a):
-        return b
-    pair = {a, b}
-    if pair == {pa.int64(), pa.float64()}:
-        return pa.float64()
-    if pair <= {pa.date32(), pa.timestamp("s"), pa.timestamp("ns")}:
-        return pa.timestamp("ns") if pa.timestamp("ns") in pair else pa.timestamp("s")
-    if pair == {pa.timestamp("s", "UTC"), pa.timestamp("ns", "UTC")}:
-        return pa.timestamp("ns", "UTC")
-    return pa.binary() if pa.binary() in pair else pa.string()
-
-
 def _parse(
-    data: pa.Buffer | bytes,
+    data: bytes,
     block: Block,
     delimiter: str,
     kinds: Mapping[str, pa.DataType],
     wanted: Sequence[str],
+    null_texts: bool = False,
 ) -> pa.Table:
     if len(data) == 0:
         return pa.table({name: pa.nulls(0, kinds.get(name, pa.null())) for name in wanted})
@@ -237,6 +225,7 @@ def _parse(
         pa_csv.ConvertOptions(
             column_types={number: kinds[name] for number, name in back.items() if name in kinds},
             include_columns=[number for number, name in back.items() if name in wanted],
+            strings_can_be_null=null_texts,
         ),
     )
     return table.rename_columns([back[number] for number in table.column_names])
@@ -252,15 +241,14 @@ def _empty_as_null(table: pa.Table) -> pa.Table:
     return table
 
 
-def _bytes(block: Block) -> pa.Buffer:
+def _bytes(block: Block) -> bytes:
     try:
         with block.store.open(block.path, compression=block.compression) as file:
             if block.start:
                 file.seek(block.start)
-            data = file.read() if block.stop is None else file.read(block.stop - block.start)
+            return file.read() if block.stop is None else file.read(block.stop - block.start)
     except OSError as error:
         raise InputError(f"{block.store.url(block.path)}: cannot be read ({error})") from error
-    return pa.py_buffer(data)
 
 
 def _head(store: Store, path: str, compression: str | None) -> tuple[bytes, bool]:
@@ -313,18 +301,17 @@ def _infer(head: bytes, whole: bool, block: Block, delimiter: str) -> pa.Schema:
         while cut and head.count(b'"', 0, cut) % 2:
             cut = head.rfind(b"\n", 0, cut - 1) + 1
         head = head[:cut]
-    names = list(block.header)
+    where = block.store.url(block.path)
     try:
-        return _parse(head, block, delimiter, {}, names).schema
+        return infer(partial(_parse, head, block, delimiter), block.header, where)
     except pa.ArrowInvalid as error:
         problem = error
     if not whole:
         # Irregular quotes may have torn the last record of the head: only the whole file tells.
         try:
-            return _parse(_bytes(block), block, delimiter, {}, names).schema
+            return infer(partial(_parse, _bytes(block), block, delimiter), block.header, where)
         except pa.ArrowInvalid as error:
             problem = error
-    where = block.store.url(block.path)
     raise InputError(f"{where}: {problem}; is {delimiter!r} its delimiter, and are quotes closed?") from problem
 
 

@@ -69,6 +69,22 @@ def find_cuts(read: Read, start: int, stop: int, target: int, delimiter: str = "
     return cuts
 
 
+def unclosed(data: bytes, delimiter: str) -> int | None:
+    """Return the place of a quote that opens a field and is never closed; None where there is none, or none is sure.
+
+    Parameters
+    ----------
+    data
+        Whole records, up to the end of a file.
+    delimiter
+        Between two fields.
+    """
+    if data.count(b'"') % 2 == 0:
+        return None
+    _, regular, _ = _quotes(np.frombuffer(b"\n" + data + b"\n", np.uint8), _bounds(delimiter))
+    return data.rindex(b'"') if regular else None
+
+
 def _quotes_before(read: Read, start: int, stop: int, delimiter: str) -> npt.NDArray[np.int64] | None:
     """Count the quotes before each block of the file, and before its end; None where one is irregular."""
     edges = [*range(start, stop, _BLOCK * _BLOCKS), stop]
@@ -92,9 +108,15 @@ def _look(read: Read, ends: tuple[int, int], whole: tuple[int, int], delimiter: 
         return [(0, True, True)] * -(-(end - place) // _BLOCK)
     # A line end stands for the ends of the file.
     data = np.frombuffer(b"\n" * (not ahead) + chunk + b"\n" * (not behind), np.uint8)
+    bounds = _bounds(delimiter)
+    return [_quotes(data[at : at + _BLOCK + 2], bounds) for at in range(0, end - place, _BLOCK)]
+
+
+def _bounds(delimiter: str) -> npt.NDArray[np.bool_]:
+    """Tell of each byte whether it may stand before a quote that opens a field, and after one that closes it."""
     bounds = np.zeros(256, np.bool_)
     bounds[[ord(delimiter), ord("\n"), ord("\r"), ord('"')]] = True
-    return [_quotes(data[at : at + _BLOCK + 2], bounds) for at in range(0, end - place, _BLOCK)]
+    return bounds
 
 
 def _quotes(data: npt.NDArray[np.uint8], bounds: npt.NDArray[np.bool_]) -> tuple[int, bool, bool]:

@@ -110,6 +110,7 @@ def test_a_reader_that_died_while_it_waited_leaves_no_lease():
         with kit.hold(client, "make_run"):
             result = kit.start(kit.sort(lazy, npartitions=3))
             kit.until(lambda: processing(client, "sort-part") == 3)
+            time.sleep(0.5)  # until all have asked
             kit.kill(next(iter(kit.worker_pids(client).values())))
             kit.until(lambda: list(client.run(know, on_error="return").values()).count(True) == 2)
         assert kit.sorted_bits(kit.finish(result), source)

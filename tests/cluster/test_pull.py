@@ -249,3 +249,13 @@ def test_the_workers_are_known_whatever_the_client_keeps(pair, monkeypatch):
     assert not pair.scheduler_info()["workers"]
     assert len(identity(pair)["workers"]) == 2
     assert Workers.of(identity(pair)).count == 2
+
+
+@pytest.mark.parametrize("dtype", [">u2", ">f8", ">U3"])  # NumPy pickles dates in the order of the machine
+@pytest.mark.parametrize("exchange", ["pull", "graph"])
+def test_every_part_keeps_the_byte_order(pair, dtype, exchange):
+    source = RNG.integers(0, 99, 100).astype(dtype)
+    made = distsort.sort(da.from_array(source, chunks=7), npartitions=3, exchange=exchange)
+    parts = dask.compute(*made.to_delayed().ravel())
+    assert [part.dtype.str for part in parts] == [dtype] * 3
+    assert bits(np.concatenate(parts).astype(dtype)) == bits(np.sort(source).astype(dtype))

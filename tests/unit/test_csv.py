@@ -101,6 +101,49 @@ def test_an_irregular_quote_in_any_chunk_is_seen(monkeypatch, at):
         assert found is None or (wrong.startswith(b"x,") and at == 199)
 
 
+@pytest.mark.parametrize(
+    ("texts", "kind", "values"),
+    [
+        (["18446744073709551615", "0", "", "18446744073709551613"], pa.uint64(), [2**64 - 1, 0, None, 2**64 - 3]),
+        (["-1", "18446744073709551615", "NA"], pa.decimal128(38, 0), [-1, 2**64 - 1, None]),
+        (["9" * 38, "1"], pa.decimal128(38, 0), [10**38 - 1, 1]),
+        (["1.5", "18446744073709551615"], pa.float64(), [1.5, 2.0**64]),
+        (["9223372036854775807", "-9223372036854775808"], pa.int64(), [2**63 - 1, -(2**63)]),
+    ],
+)
+@pytest.mark.parametrize("head", [8, 1 << 20])
+def test_integers_beyond_64_bits_are_exact(tmp_path, monkeypatch, texts, kind, values, head):
+    monkeypatch.setattr(csv, "_HEAD", head)
+    (tmp_path / "a.csv").write_text("k,t\n" + "".join(f"{text},x\n" for text in ["7", *texts]))
+    column = read(scan(tmp_path / "a.csv"))["k"]
+    assert column.type == kind
+    assert column.to_pylist() == [7, *values]
+
+
+def test_numbers_below_zero_come_last(tmp_path, monkeypatch):
+    """First all fit int64, then uint64, then neither."""
+    monkeypatch.setattr(csv, "_HEAD", 8)
+    values = [*range(20), 2**64 - 1, *range(20), -5]
+    (tmp_path / "a.csv").write_text("k\n" + "".join(f"{value}\n" for value in values))
+    with small_blocks("16 B"):
+        column = read(scan(tmp_path / "a.csv"))["k"]
+    assert column.type == pa.decimal128(38, 0)
+    assert column.to_pylist() == values
+
+
+def test_integers_that_nothing_holds_are_refused(tmp_path):
+    (tmp_path / "a.csv").write_text(f"k\n{'1' * 39}\n")
+    with pytest.raises(InputError, match=r"a\.csv: column 'k' holds integers of 39 digits, but numbers may have 38"):
+        scan(tmp_path / "a.csv")
+
+
+@pytest.mark.parametrize("size", ["4 B", "64 MiB"])
+def test_a_quote_that_is_never_closed_is_refused(tmp_path, size):
+    (tmp_path / "a.csv").write_text('a,b\n1,"p,q"\n3,"x\n2,y\n1,z\n')
+    with small_blocks(size), pytest.raises(InputError, match=r"a\.csv: the quote before '\"x.n2,y.*' is never closed"):
+        read(scan(tmp_path / "a.csv"))
+
+
 def test_types_agree_over_pieces_and_files(tmp_path, monkeypatch):
     monkeypatch.setattr(csv, "_HEAD", 40)
     lines = [f"{i},{i},{i},2024-01-0{1 + i % 9}," for i in range(1000)]
