@@ -87,7 +87,8 @@ def sort_files(
     ascending, na_position
         For all keys, or one for each; ties keep input order in both directions.
     overwrite
-        Replace an existing output; the old one stands until the new one is complete.
+        Replace the output of an earlier run, which stands until the new one is complete. A folder that holds what no
+        run wrote is refused.
     npartitions
         Number of parts, which differ by one row at most; if None about `distsort.files.part-size` each.
     columns

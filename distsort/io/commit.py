@@ -30,10 +30,13 @@ from typing import IO, Any
 
 from distsort.errors import OptionError, OutputError
 from distsort.io.lease import SUFFIX, Lease, undo
+from distsort.io.parquet_sink import METADATA
 from distsort.io.storage import Store, resolve, same_place
 
 MANIFEST = "_manifest.json"
 SUCCESS = "_SUCCESS"
+# A part of this or an earlier output, or of Spark's: part-00000-UUID.snappy.parquet.
+_PART = re.compile(r"part-\d{5}")
 
 
 def part_name(number: int, parts: int, suffix: str) -> str:
@@ -136,7 +139,9 @@ class Stage:
         moved_old = moved_new = False
         try:
             if self.store.kind(self.target) is not None:
-                if not self.overwrite and not is_vacant(self.store, self.target):
+                if self.overwrite:
+                    refuse_strangers(self.store, self.target)
+                elif not is_vacant(self.store, self.target):
                     raise OutputError(f"{self.store.url(self.target)}: an output appeared there meanwhile")
                 if not self._lock(self.target):
                     raise OutputError(f"{self.store.url(self.target)}: another job is replacing it now")
@@ -198,6 +203,36 @@ def is_vacant(store: Store, path: str) -> bool:
     return kind is None or (kind == "directory" and not store.names(path))
 
 
+def refuse_strangers(store: Store, path: str) -> None:
+    """Raise `OutputError` for a folder that holds what no run wrote: to overwrite it would lose that.
+
+    A run leaves its markers. Where the manifest is one of ours, it also says which parts were written; of a folder with
+    `_SUCCESS` alone, which Spark leaves, nobody knows what belongs to it.
+    """
+    if store.kind(path) != "directory":
+        return
+    names = store.names(path)
+    parts = _parts_of_manifest(store, path) if MANIFEST in names else None
+    if parts is None:
+        strangers = [] if SUCCESS in names else names
+    else:
+        ours = {MANIFEST, SUCCESS, METADATA, *parts}
+        strangers = [name for name in names if name not in ours and not _PART.match(name)]
+    if strangers:
+        raise OutputError(
+            f"{store.url(path)}: no run of distsort wrote {strangers[0]} in it, which overwriting would delete: "
+            "remove it yourself, or choose another place"
+        )
+
+
+def _parts_of_manifest(store: Store, folder: str) -> list[str] | None:
+    """Return the names of the parts, or None where the manifest is of another make."""
+    try:
+        return [str(part["file"]) for part in json.loads(store.read(f"{folder}/{MANIFEST}"))["parts"]]
+    except (ValueError, KeyError, TypeError):
+        return None
+
+
 def begin(
     destination: str | os.PathLike[str],
     sources: list[tuple[Store, str]],
@@ -212,14 +247,15 @@ def begin(
     sources
         Store and path of everything that is read, as the user named it.
     overwrite
-        Replace an existing output.
+        Replace an existing output; only what a run wrote.
 
     Raises
     ------
     OptionError
         The output is the input, or one of them lies in the other.
     OutputError
-        The output exists and `overwrite` is false, or the folder above it cannot be written.
+        The output exists and `overwrite` is false, or holds what no run wrote; or the folder above it cannot be
+        written.
     """
     store, target = resolve(destination)
     shown = store.url(target)
@@ -239,7 +275,9 @@ def begin(
         lease = None if store.local else Lease(store, folder)
         try:
             clean_leftovers(store, target, lease)
-            if not overwrite and not is_vacant(store, target):
+            if overwrite:
+                refuse_strangers(store, target)
+            elif not is_vacant(store, target):
                 raise OutputError(f"{shown}: there is an output already: choose another place, or overwrite it")
             return Stage(store, target, folder, overwrite, lease)
         except BaseException:

@@ -174,6 +174,18 @@ def test_generated_rows_sort(run, tmp_path, kind):
     assert run("generate", kind, tmp_path / "nowhere" / "in", "-n", 1)[0] == 2
 
 
+def test_overwrite_spares_a_folder_of_others(run, numbers, tmp_path):
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "x").write_text("x\n")
+    status, out, err = run("sort", numbers, "-o", tmp_path / "mine", "-k", "k", "--overwrite")
+    assert (status, out) == (2, "")
+    assert err.startswith(f"error: {tmp_path}/mine: no run of distsort wrote x in it")
+    assert [(path.name, path.read_text()) for path in (tmp_path / "mine").iterdir()] == [("x", "x\n")]
+    (tmp_path / "mine" / "x").unlink()
+    for _ in range(2):
+        assert run("sort", numbers, "-o", tmp_path / "mine", "-k", "k", "--overwrite", "-q", "--metadata-file")[0] == 0
+
+
 def test_merge_checks_and_merges(run, tmp_path):
     for name, lines in (("a", "1\n3\n5\n"), ("b", "2\n3\n"), ("c", "4\n0\n")):
         (tmp_path / f"{name}.txt").write_text(lines)
