@@ -84,7 +84,9 @@ def generate(kind: str, output: str, rows: int, first: int, seed: int, distinct:
         path = Path(output)
         if path.exists():
             # In other words than those of an output folder, whose hints speak of --overwrite and a manifest.
-            raise OutputError(f"{output}: exists, and generate replaces nothing: remove it first, or choose another name")
+            raise OutputError(
+                f"{output}: exists, and generate replaces nothing: remove it first, or choose another name"
+            )
         if not path.parent.is_dir():
             raise OptionError(f"{output}: there is no folder {path.parent}")
         try:
