@@ -16,7 +16,7 @@ from distsort.files.seen import compare_neighbours
 from distsort.files.source import Location, key_name, open_source, order_of_files
 from distsort.io import csv
 from distsort.io.checksum import table_checksum
-from distsort.io.commit import MANIFEST
+from distsort.io.markers import MANIFEST
 from distsort.io.records import Layout
 from distsort.io.source import Source, to_frame
 from distsort.io.storage import resolve

@@ -30,13 +30,8 @@ from typing import IO, Any
 
 from distsort.errors import OptionError, OutputError
 from distsort.io.lease import SUFFIX, Lease, undo
-from distsort.io.parquet_sink import METADATA
+from distsort.io.markers import MANIFEST, SUCCESS, refuse_strangers
 from distsort.io.storage import Store, resolve, same_place
-
-MANIFEST = "_manifest.json"
-SUCCESS = "_SUCCESS"
-# A part of this or an earlier output, or of Spark's: part-00000-UUID.snappy.parquet.
-_PART = re.compile(r"part-\d{5}")
 
 
 def part_name(number: int, parts: int, suffix: str) -> str:
@@ -201,36 +196,6 @@ def is_vacant(store: Store, path: str) -> bool:
     """Whether nothing, or an empty folder, is at `path`."""
     kind = store.kind(path)
     return kind is None or (kind == "directory" and not store.names(path))
-
-
-def refuse_strangers(store: Store, path: str) -> None:
-    """Raise `OutputError` for a folder that holds what no run wrote: to overwrite it would lose that.
-
-    A run leaves its markers. Where the manifest is one of ours, it also says which parts were written; of a folder with
-    `_SUCCESS` alone, which Spark leaves, nobody knows what belongs to it.
-    """
-    if store.kind(path) != "directory":
-        return
-    names = store.names(path)
-    parts = _parts_of_manifest(store, path) if MANIFEST in names else None
-    if parts is None:
-        strangers = [] if SUCCESS in names else names
-    else:
-        ours = {MANIFEST, SUCCESS, METADATA, *parts}
-        strangers = [name for name in names if name not in ours and not _PART.match(name)]
-    if strangers:
-        raise OutputError(
-            f"{store.url(path)}: no run of distsort wrote {strangers[0]} in it, which overwriting would delete: "
-            "remove it yourself, or choose another place"
-        )
-
-
-def _parts_of_manifest(store: Store, folder: str) -> list[str] | None:
-    """Return the names of the parts, or None where the manifest is of another make."""
-    try:
-        return [str(part["file"]) for part in json.loads(store.read(f"{folder}/{MANIFEST}"))["parts"]]
-    except (ValueError, KeyError, TypeError):
-        return None
 
 
 def begin(

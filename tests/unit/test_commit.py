@@ -12,7 +12,8 @@ import pytest
 
 from distsort.errors import OptionError, OutputError
 from distsort.io import commit
-from distsort.io.commit import MANIFEST, SUCCESS, begin, part_name, whole_file
+from distsort.io.commit import begin, part_name, whole_file
+from distsort.io.markers import MANIFEST, SUCCESS
 from distsort.io.storage import Store, expand, resolve, same_place
 
 OPERATIONS = ("info", "ls", "find", "open", "mv", "rm", "makedirs", "rm_file")
