@@ -85,7 +85,8 @@ def sort_files(
         Key column or columns, the most significant first. Left out for records, text and .npy files, which have but one
         key.
     ascending, na_position
-        For all keys, or one for each; ties keep input order in both directions.
+        For all keys, or one for each; ties keep input order in both directions. NaN in Parquet and Arrow floats is no
+        null: see `sort_values`.
     overwrite
         Replace the output of an earlier run, which stands until the new one is complete. A folder that holds what no
         run wrote is refused.

@@ -116,6 +116,27 @@ def test_merge_of_unsorted_files_that_are_gone_by_then(tmp_path, monkeypatch):
         sort_files(tmp_path / "a.csv", tmp_path / "out", "k", presorted=True)
 
 
+@pytest.mark.parametrize("memory", [None, "2 GiB"])
+@pytest.mark.parametrize(
+    ("ascending", "place", "one", "two"),
+    [
+        (True, "last", "half more inf nan null", "half more inf nan null"),
+        (True, "first", "null nan half more inf", "null half more inf nan"),
+        (False, "last", "inf more half nan null", "nan inf more half null"),
+        (False, "first", "null nan inf more half", "null nan inf more half"),
+    ],
+)
+def test_nan_beside_null_stands_where_the_documentation_says(tmp_path, ascending, place, one, two, memory):
+    table = pa.table(
+        {"f": [1.5, None, float("nan"), 0.5, float("inf")], "r": range(5), "is": ["more", "null", "nan", "half", "inf"]}
+    )
+    write_parquet(tmp_path / "in.parquet", table)
+    for by, directions, expected in (("f", ascending, one), (["f", "r"], [ascending, True], two)):
+        options = {"ascending": directions, "na_position": place, "memory": memory, "overwrite": True}
+        sort_files(tmp_path / "in.parquet", tmp_path / "out", by, **options)
+        assert " ".join(pq.read_table(tmp_path / "out")["is"].to_pylist()) == expected
+
+
 def test_input_as_output_is_refused(numbers):
     for target in (numbers, numbers / "deep" / "out", numbers.parent):
         with pytest.raises(OptionError, match=str(target)):
