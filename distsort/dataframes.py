@@ -44,7 +44,9 @@ def sort_values(
     ascending
         One direction, or one per key. Ties keep input order in both directions.
     na_position
-        "first" or "last", or one per key: where None, NaN, NaT and NA stand.
+        "first" or "last", or one per key: where None, NaN, NaT and NA stand. Columns of floats that tell NaN from NA
+        (Float64, Arrow's) are sorted as pandas does: NA goes there, and NaN is the largest number, save that a NaN in
+        the only key, if that is Arrow's, stands between the numbers and NA.
     ignore_index
         Label the rows 0, 1, ..., N - 1, running on over all partitions.
     npartitions

@@ -19,7 +19,8 @@ class Key:
     descending
         Largest first. Ties keep input order in both directions.
     nulls_first
-        Where None, NaN, NaT and NA stand. The direction does not move them.
+        Where None, NaN, NaT and NA stand. The direction does not move them. In floats that tell NaN from NA, as those
+        of Arrow and Parquet, NaN follows rules of its own: see `sort_values`.
     """
 
     name: Hashable = None

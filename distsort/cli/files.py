@@ -43,7 +43,9 @@ def _job_options(command: Callable[..., Any]) -> Callable[..., Any]:
         place_options,
         click.option("-u", "--unique", is_flag=True, help="Of rows with equal keys keep the first only."),
         click.option("--metadata-file", is_flag=True, help="Write the footers of all Parquet parts to _metadata too."),
-        click.option("--overwrite", is_flag=True, help="Replace an existing output, once the new one is whole."),
+        click.option(
+            "--overwrite", is_flag=True, help="Replace the output of an earlier run, once the new one is whole."
+        ),
         input_options,
         click.option("-o", "--output", metavar="OUT", help="Folder or URL of the output.  [required]"),
         click.argument("inputs", nargs=-1, required=True, metavar="IN..."),

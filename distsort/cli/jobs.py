@@ -34,7 +34,7 @@ def _service_options(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.argument("inputs", nargs=-1, required=True, metavar="IN...")
 @click.option("-o", "--output", required=True, metavar="OUT", help="Folder or URL of the output.")
 @input_options
-@click.option("--overwrite", is_flag=True, help="Replace an existing output, once the new one is whole.")
+@click.option("--overwrite", is_flag=True, help="Replace the output of an earlier run, once the new one is whole.")
 @click.option("--npartitions", type=click.IntRange(min=1), help="Number of parts.")
 @click.option("--columns", metavar="A,B,...", help="Keep only these columns, in this order.")
 @click.option("--backend", type=click.Choice(["numpy", "cupy"]), help="Who sorts.")

@@ -117,7 +117,8 @@ def input_options(command: Callable[..., Any]) -> Callable[..., Any]:
             multiple=True,
             metavar="COLUMN[:asc|desc][:first|last]",
             help="Sort by this column; repeat for more keys. A colon in a name needs no care unless the name ends "
-            "like an option: then write \\:. Not for records, text and .npy.",
+            "like an option: then write \\:. first and last place nulls; NaN in Parquet and Arrow floats is the "
+            "largest number, but in a single key it stands between numbers and nulls. Not for records, text and .npy.",
         ),
         click.option("-r", "--reverse", is_flag=True, help="Descending, for keys that do not say asc."),
         click.option("--format", "format_", type=click.Choice(FORMATS), help="Of the input. [default: by its name]"),

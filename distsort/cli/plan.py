@@ -83,7 +83,10 @@ def generate(kind: str, output: str, rows: int, first: int, seed: int, distinct:
     with trouble(verbose):
         path = Path(output)
         if path.exists():
-            raise OutputError(f"{output}: is there already: choose another name")
+            # In other words than those of an output folder, whose hints speak of --overwrite and a manifest.
+            raise OutputError(
+                f"{output}: exists, and generate replaces nothing: remove it first, or choose another name"
+            )
         if not path.parent.is_dir():
             raise OptionError(f"{output}: there is no folder {path.parent}")
         try:

@@ -20,9 +20,9 @@ from typing import Any
 import dask
 
 from distsort.clusters import temporary_directory
-from distsort.errors import OptionError
+from distsort.errors import NotSortedError, OptionError
 from distsort.files import budget
-from distsort.files.check import Check, check_files, combine_checks, first_rows
+from distsort.files.check import Check, check_files, combine_checks, first_rows, not_sorted
 from distsort.files.manifest import make_manifest
 from distsort.files.parts import Read, Written, check_whole, make_tasks, read_tallies
 from distsort.files.seen import Tally, last_keys
@@ -85,9 +85,11 @@ def sort_files(
         Key column or columns, the most significant first. Left out for records, text and .npy files, which have but one
         key.
     ascending, na_position
-        For all keys, or one for each; ties keep input order in both directions.
+        For all keys, or one for each; ties keep input order in both directions. NaN in Parquet and Arrow floats is no
+        null: see `sort_values`.
     overwrite
-        Replace an existing output; the old one stands until the new one is complete.
+        Replace the output of an earlier run, which stands until the new one is complete. A folder that holds what no
+        run wrote is refused.
     npartitions
         Number of parts, which differ by one row at most; if None about `distsort.files.part-size` each.
     columns
@@ -128,7 +130,7 @@ def sort_files(
     InputError
         A file or column is missing or unreadable; schemas disagree.
     NotSortedError
-        `presorted` was said of input that is not in order.
+        `presorted` was said of a file that is not in order; the message names it, the row and its keys.
     OptionError
         An option is wrong, or the output is the input.
     OutputError
@@ -187,6 +189,8 @@ def sort_files(
                 break
             except csv.WiderTypes as wider:
                 job = replace(job, source=csv.widen(job.source, wider.types))
+            except NotSortedError as error:
+                raise not_sorted(src, order, format, delimiter, layout) from error
         source, written = job.source, done.written
         with progress.stage("publish"):
             for piece in done.read:

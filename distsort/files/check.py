@@ -11,12 +11,12 @@ from typing import Any
 import pandas as pd
 import pyarrow as pa
 
-from distsort.errors import InputError
+from distsort.errors import DistsortError, InputError, NotSortedError
 from distsort.files.seen import compare_neighbours
 from distsort.files.source import Location, key_name, open_source, order_of_files
 from distsort.io import csv
 from distsort.io.checksum import table_checksum
-from distsort.io.commit import MANIFEST
+from distsort.io.markers import MANIFEST
 from distsort.io.records import Layout
 from distsort.io.source import Source, to_frame
 from distsort.io.storage import resolve
@@ -72,18 +72,47 @@ def check_files(
         A file or column is missing or unreadable, or rows are missing or altered by the output's own manifest.
     """
     order = order_of_files(path, by, ascending, na_position, format)
-    names = [key_name(key.name) for key in order.keys]
-    options: dict[str, Any] = {"keys": names, "format": format, "delimiter": delimiter, "layout": layout}
-    source = open_source(path, columns=None if by is None else names, **options)
-    while True:
-        try:
-            checked = _check(source, order, whole=by is None)
-            break
-        except csv.WiderTypes as wider:
-            source = csv.widen(source, wider.types)
+    checked = _look(path, order, format, delimiter, layout, whole=by is None)
     if checked and isinstance(path, str | os.PathLike):
         _check_manifest(path, checked)
     return checked
+
+
+def not_sorted(
+    path: Location | Iterable[Location],
+    order: Order,
+    format: str | None,
+    delimiter: str | None,
+    layout: Layout | None,
+) -> NotSortedError:
+    """Return an error that names the file and its row: the task that found out saw rows in memory only."""
+    try:
+        fault = _look(path, order, format, delimiter, layout, whole=False, apart=True).fault
+    except (DistsortError, OSError):
+        fault = None
+    return NotSortedError(
+        f"{fault or 'an input file has a row that stands too late'}: it is not sorted by {order}: "
+        "use sort_files, or distsort sort without -m, for files that are not sorted"
+    )
+
+
+def _look(
+    path: Location | Iterable[Location],
+    order: Order,
+    format: str | None,
+    delimiter: str | None,
+    layout: Layout | None,
+    whole: bool,
+    apart: bool = False,
+) -> Check:
+    names = [key_name(key.name) for key in order.keys]
+    columns = None if whole else names
+    source = open_source(path, keys=names, columns=columns, format=format, delimiter=delimiter, layout=layout)
+    while True:
+        try:
+            return _check(source, order, whole, apart)
+        except csv.WiderTypes as wider:
+            source = csv.widen(source, wider.types)
 
 
 def _shown(value: Any) -> str:
@@ -92,7 +121,8 @@ def _shown(value: Any) -> str:
     return text if text.isprintable() else repr(value)
 
 
-def _check(source: Source, order: Order, whole: bool) -> Check:
+def _check(source: Source, order: Order, whole: bool, apart: bool) -> Check:
+    """Look at all rows; with `apart` a file need not follow the one before it."""
     above: pa.Table | None = None
     first: pa.Table | None = None
     rows = duplicates = checksum = 0
@@ -102,6 +132,8 @@ def _check(source: Source, order: Order, whole: bool) -> Check:
         for where, unit in _units(piece):
             table = source.reader(unit)
             keys = table.select(names)
+            if apart and where not in seen:
+                above = None
             frame = to_frame(keys if above is None else pa.concat_tables([above, keys]))
             falls, ties = compare_neighbours(frame, order)
             if falls.any():

@@ -30,10 +30,8 @@ from typing import IO, Any
 
 from distsort.errors import OptionError, OutputError
 from distsort.io.lease import SUFFIX, Lease, undo
+from distsort.io.markers import MANIFEST, SUCCESS, refuse_strangers
 from distsort.io.storage import Store, resolve, same_place
-
-MANIFEST = "_manifest.json"
-SUCCESS = "_SUCCESS"
 
 
 def part_name(number: int, parts: int, suffix: str) -> str:
@@ -136,7 +134,9 @@ class Stage:
         moved_old = moved_new = False
         try:
             if self.store.kind(self.target) is not None:
-                if not self.overwrite and not is_vacant(self.store, self.target):
+                if self.overwrite:
+                    refuse_strangers(self.store, self.target)
+                elif not is_vacant(self.store, self.target):
                     raise OutputError(f"{self.store.url(self.target)}: an output appeared there meanwhile")
                 if not self._lock(self.target):
                     raise OutputError(f"{self.store.url(self.target)}: another job is replacing it now")
@@ -212,14 +212,15 @@ def begin(
     sources
         Store and path of everything that is read, as the user named it.
     overwrite
-        Replace an existing output.
+        Replace an existing output; only what a run wrote.
 
     Raises
     ------
     OptionError
         The output is the input, or one of them lies in the other.
     OutputError
-        The output exists and `overwrite` is false, or the folder above it cannot be written.
+        The output exists and `overwrite` is false, or holds what no run wrote; or the folder above it cannot be
+        written.
     """
     store, target = resolve(destination)
     shown = store.url(target)
@@ -239,7 +240,9 @@ def begin(
         lease = None if store.local else Lease(store, folder)
         try:
             clean_leftovers(store, target, lease)
-            if not overwrite and not is_vacant(store, target):
+            if overwrite:
+                refuse_strangers(store, target)
+            elif not is_vacant(store, target):
                 raise OutputError(f"{shown}: there is an output already: choose another place, or overwrite it")
             return Stage(store, target, folder, overwrite, lease)
         except BaseException:

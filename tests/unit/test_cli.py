@@ -168,10 +168,23 @@ def test_generated_rows_sort(run, tmp_path, kind):
     assert run("sort", path, "-o", tmp_path / "out", *key, "--npartitions", 3, "-q") == (0, "", "")
     found = json.loads(run("check", tmp_path / "out", *key, "--json")[1])
     assert (found["sorted"], found["rows"], found["duplicates"]) == (True, 1000, 950)
-    status, _, err = run("generate", kind, path, "-n", 1)
-    assert status == 2
-    assert "is there already" in err
+    written = path.read_bytes()
+    told = f"error: {path}: exists, and generate replaces nothing: remove it first, or choose another name\n"
+    assert run("generate", kind, path, "-n", 1) == (2, "", told)
+    assert path.read_bytes() == written
     assert run("generate", kind, tmp_path / "nowhere" / "in", "-n", 1)[0] == 2
+
+
+def test_overwrite_spares_a_folder_of_others(run, numbers, tmp_path):
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "x").write_text("x\n")
+    status, out, err = run("sort", numbers, "-o", tmp_path / "mine", "-k", "k", "--overwrite")
+    assert (status, out) == (2, "")
+    assert err.startswith(f"error: {tmp_path}/mine: no run of distsort wrote x in it")
+    assert [(path.name, path.read_text()) for path in (tmp_path / "mine").iterdir()] == [("x", "x\n")]
+    (tmp_path / "mine" / "x").unlink()
+    for _ in range(2):
+        assert run("sort", numbers, "-o", tmp_path / "mine", "-k", "k", "--overwrite", "-q", "--metadata-file")[0] == 0
 
 
 def test_merge_checks_and_merges(run, tmp_path):
@@ -183,7 +196,8 @@ def test_merge_checks_and_merges(run, tmp_path):
     assert [part.read_text() for part in parts] == ["1\n2\n", "3\n3\n5\n"]
     status, _, err = run("sort", "-m", *files, tmp_path / "c.txt", "-o", tmp_path / "out2", "-q")
     assert status == 2
-    assert "not sorted by" in err
+    assert err.startswith(f"error: {tmp_path}/c.txt, row 1: line=0 stands below line=4: it is not sorted by line asc")
+    assert "use sort_files, or distsort sort without -m" in err
     assert not (tmp_path / "out2").exists()
 
 

@@ -4,6 +4,7 @@ import contextlib
 import fcntl
 import json
 import os
+import re
 from pathlib import Path
 
 import fsspec
@@ -11,7 +12,8 @@ import pytest
 
 from distsort.errors import OptionError, OutputError
 from distsort.io import commit
-from distsort.io.commit import MANIFEST, SUCCESS, begin, part_name, whole_file
+from distsort.io.commit import begin, part_name, whole_file
+from distsort.io.markers import MANIFEST, SUCCESS
 from distsort.io.storage import Store, expand, resolve, same_place
 
 OPERATIONS = ("info", "ls", "find", "open", "mv", "rm", "makedirs", "rm_file")
@@ -122,6 +124,61 @@ def test_overwrite_leaves_exactly_the_new_output(tmp_path):
     assert listing(tmp_path) == ["out"]
 
 
+@pytest.mark.parametrize("protocol", ["file", "memory"])
+@pytest.mark.parametrize(
+    ("held", "stranger"),
+    [
+        ({"x": "mine"}, "x"),
+        ({"x/y": "mine"}, "x"),
+        ({"part-00000.txt": "mine"}, "part-00000.txt"),
+        ({MANIFEST: "{}", "z": "mine"}, MANIFEST),
+        ({MANIFEST: '{"parts": [{"file": "a.txt"}]}', "a.txt": "", "notes": "mine", SUCCESS: ""}, "notes"),
+    ],
+)
+def test_what_no_run_wrote_is_not_overwritten(tmp_path, protocol, held, stranger):
+    target = f"{protocol}://{tmp_path}/out"
+    fs = fsspec.filesystem(protocol)
+    for name, text in held.items():
+        fs.makedirs(f"{tmp_path}/out/{name}".rpartition("/")[0], exist_ok=True)
+        fs.pipe(f"{tmp_path}/out/{name}", text.encode())
+    shown = f"{tmp_path}/out" if protocol == "file" else target
+    words = f"{shown}: no run of distsort wrote {stranger} in it, which overwriting would delete: remove it yourself"
+    with pytest.raises(OutputError, match=f"^{re.escape(words)}, or choose another place$"):
+        write_output(target, "new", overwrite=True)
+    found = {path[len(f"{tmp_path}/") :]: fs.cat(path).decode() for path in fs.find(tmp_path)}
+    assert found == {f"out/{name}": text for name, text in held.items()}
+
+
+def test_what_no_run_wrote_and_appears_meanwhile_is_not_overwritten(tmp_path):
+    write_output(tmp_path / "out", "old")
+    (tmp_path / "out" / MANIFEST).write_text('{"parts": []}')
+    stage = begin(tmp_path / "out", [], overwrite=True)
+    (tmp_path / "out" / "theirs").write_text("theirs")
+    with pytest.raises(OutputError, match="no run of distsort wrote theirs in it"):
+        stage.publish([], {})
+    stage.abort()
+    assert content(tmp_path / "out") == {**whole("old"), MANIFEST: '{"parts": []}', "theirs": "theirs"}
+    assert listing(tmp_path) == ["out"]
+
+
+@pytest.mark.parametrize(
+    "held",
+    [
+        [],
+        [SUCCESS, "part-00000-0a1b.snappy.parquet", "._SUCCESS.crc", "year=2024/part-00000.parquet"],
+        [MANIFEST, "part-00000.txt", "part-000001.parquet", "_metadata"],
+    ],
+)
+def test_an_empty_folder_and_what_runs_wrote_are_overwritten(tmp_path, held):
+    (tmp_path / "out").mkdir()
+    for name in held:
+        (tmp_path / "out" / name).parent.mkdir(exist_ok=True)
+        (tmp_path / "out" / name).write_text('{"parts": []}')
+    write_output(tmp_path / "out", "new", overwrite=True)
+    assert content(tmp_path / "out") == whole("new")
+    assert listing(tmp_path) == ["out"]
+
+
 def test_a_file_may_be_overwritten_by_a_folder(tmp_path):
     (tmp_path / "out").write_text("a file")
     with pytest.raises(OutputError):
@@ -138,7 +195,7 @@ def test_an_empty_folder_is_no_output(tmp_path):
 
 @pytest.mark.parametrize("late", [False, True])
 @pytest.mark.parametrize("existing", [False, True])
-@pytest.mark.parametrize("n", range(1, 51))
+@pytest.mark.parametrize("n", range(1, 61))
 def test_after_the_nth_failing_operation_old_or_new_is_there_and_nothing_else(tmp_path, n, existing, late, monkeypatch):
     if existing:
         write_output(tmp_path / "out", "old")
@@ -157,7 +214,7 @@ def test_after_the_nth_failing_operation_old_or_new_is_there_and_nothing_else(tm
 
 
 @pytest.mark.parametrize("existing", [False, True])
-@pytest.mark.parametrize("n", range(1, 41))
+@pytest.mark.parametrize("n", range(1, 51))
 def test_the_same_in_memory(n, existing, monkeypatch):
     fs = fsspec.filesystem("memory")
     root = f"/commit-{n}-{existing}"

@@ -154,7 +154,7 @@ def test_records_in_order_are_merged_and_others_refused(tmp_path, no_base):
     got = b"".join(path.read_bytes() for path in sorted((tmp_path / "out").glob("part-*")))
     assert got == ordered.tobytes()
     rows.tofile(tmp_path / "in" / "0.rec")
-    with pytest.raises(NotSortedError, match="is not sorted by key"):
+    with pytest.raises(NotSortedError, match=r"/0\.rec, row \d+: key=.* stands below key=.*: it is not sorted by key"):
         sort_files(tmp_path / "in", tmp_path / "out2", presorted=True, memory="300 kB")
 
 

@@ -17,7 +17,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from distsort.errors import InputError, KeyTypeError, OptionError, OutputError, ValidationError
+from distsort.errors import InputError, KeyTypeError, NotSortedError, OptionError, OutputError, ValidationError
 from distsort.files import check_files, first_rows, sort_files
 from distsort.files.parts import Read, WritePart, Written, check_whole
 from distsort.files.seen import Seen, Tally, first_fault
@@ -82,6 +82,59 @@ def test_overwrite(numbers, tmp_path):
     sort_files(numbers, tmp_path / "out", "k", overwrite=True, npartitions=2)
     assert len(listing(tmp_path / "out")) == 4
     assert pd.read_parquet(tmp_path / "out")["k"].tolist() == list(range(240))
+
+
+@pytest.mark.parametrize("memory", [None, "2 GiB"])
+def test_merge_names_the_file_and_the_row_out_of_order(tmp_path, memory):
+    # The first file ends below the beginning of the second, which is no fault; 2.5 widens the type of the column.
+    (tmp_path / "a.csv").write_text("k,v\n3,x\n2,y\n1,z\n")
+    (tmp_path / "b.csv").write_text("k,v\n9,x\n2.5,y\n7,z\n")
+    write_parquet(tmp_path / "c.parquet", pa.table({"k": [5, 4, 4, 2, 1, 3]}), row_group_size=2)
+    for name, fault in (
+        ("*.csv", f"{tmp_path}/b.csv, row 2: k=7.0 stands below k=2.5"),
+        ("*.parquet", f"{tmp_path}/c.parquet, row 5: k=3 stands below k=1"),
+    ):
+        with pytest.raises(NotSortedError) as caught:
+            sort_files(str(tmp_path / name), tmp_path / "out", "k", ascending=False, presorted=True, memory=memory)
+        assert str(caught.value) == (
+            f"{fault}: it is not sorted by k desc nulls last: "
+            "use sort_files, or distsort sort without -m, for files that are not sorted"
+        )
+    assert listing(tmp_path) == ["a.csv", "b.csv", "c.parquet"]
+
+
+def test_merge_of_unsorted_files_that_are_gone_by_then(tmp_path, monkeypatch):
+    (tmp_path / "a.csv").write_text("k\n2\n1\n")
+
+    def gone(*args, **kwargs):
+        raise InputError("gone")
+
+    monkeypatch.setattr("distsort.files.check.open_source", gone)
+    with pytest.raises(
+        NotSortedError, match=r"^an input file has a row that stands too late: it is not sorted by k asc"
+    ):
+        sort_files(tmp_path / "a.csv", tmp_path / "out", "k", presorted=True)
+
+
+@pytest.mark.parametrize("memory", [None, "2 GiB"])
+@pytest.mark.parametrize(
+    ("ascending", "place", "one", "two"),
+    [
+        (True, "last", "half more inf nan null", "half more inf nan null"),
+        (True, "first", "null nan half more inf", "null half more inf nan"),
+        (False, "last", "inf more half nan null", "nan inf more half null"),
+        (False, "first", "null nan inf more half", "null nan inf more half"),
+    ],
+)
+def test_nan_beside_null_stands_where_the_documentation_says(tmp_path, ascending, place, one, two, memory):
+    table = pa.table(
+        {"f": [1.5, None, float("nan"), 0.5, float("inf")], "r": range(5), "is": ["more", "null", "nan", "half", "inf"]}
+    )
+    write_parquet(tmp_path / "in.parquet", table)
+    for by, directions, expected in (("f", ascending, one), (["f", "r"], [ascending, True], two)):
+        options = {"ascending": directions, "na_position": place, "memory": memory, "overwrite": True}
+        sort_files(tmp_path / "in.parquet", tmp_path / "out", by, **options)
+        assert " ".join(pq.read_table(tmp_path / "out")["is"].to_pylist()) == expected
 
 
 def test_input_as_output_is_refused(numbers):
