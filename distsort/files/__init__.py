@@ -19,6 +19,7 @@ from typing import Any
 
 import dask
 
+from distsort import config
 from distsort.clusters import temporary_directory
 from distsort.errors import OptionError
 from distsort.files import budget
@@ -147,6 +148,7 @@ def sort_files(
     >>> report.rows, pd.read_parquet(folder / "out")["k"].tolist()
     (3, [3, 2, 1])
     """
+    config.check()
     progress = Progress()
     order = order_of_files(src, by, ascending, na_position, format)
     names = [key_name(key.name) for key in order.keys]

@@ -144,6 +144,7 @@ def plan_files(
     InputError, OptionError, SortMemoryError
         As `sort_files` does.
     """
+    config.check()
     order = order_of_files(src, by, ascending, na_position, format)
     limit = None if memory is None else memory_size(memory)
     source = open_source(
