@@ -260,6 +260,14 @@ CASES: tuple[Case, ...] = (
         ),
     ),
     Case(
+        r"--performance-report .* bokeh",
+        (
+            "bokeh is not installed: pip install 'bokeh>=3.1'; with --workers or --gpus the scheduler runs here",
+            "it is installed here, but not on the host of the scheduler: install it there, and start that anew",
+            "our own report was meant: --report FILE.html needs no bokeh",
+        ),
+    ),
+    Case(
         r"--performance-report",
         (
             "threads of this process make none: add --workers N",

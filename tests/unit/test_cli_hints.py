@@ -143,6 +143,7 @@ def test_wrong_usage(capsys, arguments, first):
         (errors.ExchangeError("run 1 on worker tcp://a could not be read"), "a worker ran out of memory"),
         (RuntimeError("NoCredentialsError: Unable to locate credentials"), "the bucket wants credentials"),
         (errors.OptionError("columns= is for files with columns, the input is records"), "records, text and .npy"),
+        (errors.OptionError("--performance-report p.html: bokeh is not installed where ..."), "bokeh is not installed"),
         (MemoryError(), "the input is larger than memory"),
         (ConnectionResetError("gone"), "the scheduler or a worker was closed"),
     ],
