@@ -84,6 +84,14 @@ CASES: tuple[Case, ...] = (
         ),
     ),
     Case(
+        r"^columns= .* more than once",
+        (
+            "a column is kept once: leave out its second name in --columns",
+            "two columns of the files have one name: rename one of them first",
+            "another column was meant: capitals and blanks count in names",
+        ),
+    ),
+    Case(
         r"says again what was said|more than once: name each key once",
         (
             "each key takes one direction and one place for nulls: -k price:desc:first",

@@ -52,6 +52,7 @@ def test_hints_are_short_and_said_once():
         (("sort", "IN", "-o", "OUT", "-k", "k", "--report", "no/r.html"), "OptionError", "the folder is not there"),
         (("sort", "IN", "-o", "OUT", "-k", "k", "--where", "kk > 3"), "InputError", "a text needs no quotes"),
         (("sort", "IN", "-o", "OUT", "-k", "pair"), "KeyTypeError", "the column holds lists or structs"),
+        (("sort", "IN", "-o", "OUT", "-k", "k", "--columns", "k,k"), "OptionError", "a column is kept once"),
         (("sort", "IN", "-o", "IN", "-k", "k"), "OptionError", "GNU's -o may be its input"),
         (("sort", "IN", "-o", "TAKEN", "-k", "k"), "OutputError", "an earlier run made it"),
         (("sort", "IN", "-o", "OUT", "-k", "k", "-S", "2"), "SortMemoryError", "-S has no unit, so it counts in KiB"),
