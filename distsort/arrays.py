@@ -176,6 +176,8 @@ def _checked(x: Any, what: str, axis: int | None) -> tuple[Any, int]:
         )
     if x.dtype.kind == "V":
         raise KeyTypeError(f"the array has dtype {x.dtype}, which has no order: sort one of its fields")
+    if axis is not None and not hasattr(axis, "__index__"):
+        raise OptionError(f"axis={axis!r}: it must be a whole number, or None to flatten first")
     if axis is None or (x.ndim == 0 and what == "index"):
         return (x if x.ndim == 1 else x.reshape(-1)), 0
     if not -x.ndim <= axis < x.ndim:

@@ -77,7 +77,7 @@ def observed(client: Any, name: str, report: str | None) -> Iterator[None]:
     Raises
     ------
     OptionError
-        A report is wanted, but there is no cluster.
+        A report is wanted, but there is no cluster, or its scheduler has no bokeh to draw it.
     """
     if client is None:
         if report is not None:
@@ -86,6 +86,11 @@ def observed(client: Any, name: str, report: str | None) -> Iterator[None]:
             )
         yield
         return
+    # The scheduler draws it, when all is done: what it lacks is to be known before.
+    if report is not None and not client.run_on_scheduler(_installed, "bokeh"):
+        raise OptionError(
+            f"--performance-report {report}: bokeh is not installed where the scheduler runs: pip install 'bokeh>=3.1'"
+        )
     from distributed import performance_report
 
     from distsort.spans import phase_spans
@@ -95,6 +100,10 @@ def observed(client: Any, name: str, report: str | None) -> Iterator[None]:
             stack.enter_context(client.as_current())
             stack.enter_context(performance_report(filename=report))
         yield stack.enter_context(phase_spans("distsort", name))
+
+
+def _installed(package: str) -> bool:
+    return importlib.util.find_spec(package) is not None
 
 
 def connect(*, address: str | None = None, scheduler_file: str | None = None, timeout: str | None = None) -> Any:

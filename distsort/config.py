@@ -1,13 +1,16 @@
 """Configuration: the ``distsort:`` section of dask.config, with defaults from distsort.yaml.
 
 A key is named by its path below ``distsort``: ``get("pull.threshold")``. Values are read when they are used,
-never at import, so ``dask.config.set({"distsort.pull.threshold": 8})`` holds for the calls inside it.
+never at import, so ``dask.config.set({"distsort.pull.threshold": 8})`` holds for the calls inside it. They are checked
+then too, wherever they were set: numbers, sizes and times must be more than 0, but for those in `_FROM_ZERO`.
 """
 
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterator, Mapping
+from numbers import Integral, Real
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +21,24 @@ from dask.utils import parse_bytes, parse_timedelta
 from distsort.errors import OptionError
 
 _HERE = Path(__file__).parent
+
+# Where 0 has a meaning: always pull, no second try, always a cluster, no pause, kill at once, remember nothing.
+_FROM_ZERO = {
+    "pull.threshold",
+    "pull.retries",
+    "files.in-process",
+    "progress.interval",
+    "service.stop-timeout",
+    "service.keep",
+    "service.keep-for",
+}
+# Numbers that need not be whole.
+_REAL = {"rates.rows"}
+# How the defaults of sizes and times are written, which tells them from other texts.
+_SIZE = re.compile(r"\d+ [KMGT]iB")
+_TIME = re.compile(r"\d+ (?:ms|s|days)")
+# What pyarrow writes Parquet with; null is none.
+CODECS = ("none", "snappy", "gzip", "brotli", "lz4", "zstd")
 
 
 def _load(name: str) -> dict[str, Any]:
@@ -42,6 +63,8 @@ def get(path: str) -> Any:
     ------
     KeyError
         There is no such key: a mistake in this package, since every key has a default.
+    OptionError
+        A number is out of range or none, or the codec is not known.
 
     Examples
     --------
@@ -50,7 +73,15 @@ def get(path: str) -> Any:
     ...     get("pull.threshold")
     8
     """
-    return dask.config.get(f"distsort.{path}")
+    value = dask.config.get(f"distsort.{path}")
+    if isinstance(_default(path), int):
+        real = path in _REAL
+        if isinstance(value, bool) or not isinstance(value, Real if real else Integral):
+            raise OptionError(f"distsort.{path}={value!r}: it must be a {'number' if real else 'whole number'}")
+        _check_range(path, value, float(value))
+    elif path == "files.compression" and value is not None and str(value).lower() not in CODECS:
+        raise OptionError(f"distsort.{path}={value!r}: it must be one of {', '.join(CODECS)}")
+    return value
 
 
 def get_bytes(path: str) -> int:
@@ -65,9 +96,11 @@ def get_bytes(path: str) -> int:
     """
     value = get(path)
     try:
-        return int(parse_bytes(value))
-    except (ValueError, TypeError, AttributeError):
+        size = int(parse_bytes(value))
+    except (ValueError, TypeError, AttributeError, OverflowError):
         raise OptionError(f"distsort.{path}={value!r} is not a size: write one like '64 MiB'") from None
+    _check_range(path, value, size)
+    return size
 
 
 def get_seconds(path: str) -> float:
@@ -82,9 +115,31 @@ def get_seconds(path: str) -> float:
     """
     value = get(path)
     try:
-        return float(parse_timedelta(value))
+        seconds = float(parse_timedelta(value))
     except (ValueError, TypeError, AttributeError, KeyError):
         raise OptionError(f"distsort.{path}={value!r} is not a time: write one like '30 s'") from None
+    _check_range(path, value, seconds)
+    return seconds
+
+
+def check() -> None:
+    """Read every setting of a sort, so that a wrong one is refused before the work and not at its end.
+
+    Raises
+    ------
+    OptionError
+        The first that is wrong.
+    """
+    for path in keys():
+        default = str(_default(path))
+        if path.startswith("service."):
+            continue
+        if _SIZE.fullmatch(default):
+            get_bytes(path)
+        elif _TIME.fullmatch(default):
+            get_seconds(path)
+        else:
+            get(path)
 
 
 def keys() -> list[str]:
@@ -131,14 +186,28 @@ def parse_settings(settings: tuple[str, ...]) -> dict[str, Any]:
 
 def _check_type(setting: str, path: str, value: Any) -> None:
     """Refuse a value of another type than that of the default, where it has one."""
-    default: Any = DEFAULTS["distsort"]
-    for word in path.split("."):
-        default = default[word]
+    default = _default(path)
     if default is None or value is None or isinstance(value, type(default)):
         return
     if isinstance(default, str) and isinstance(value, int):
         return
     raise OptionError(f"--conf {setting!r}: {value!r} is not of the kind of the default, {default!r}")
+
+
+def _check_range(path: str, value: Any, number: float) -> None:
+    """Refuse a value that is negative, or 0 where that has no meaning; NaN is neither."""
+    if path in _FROM_ZERO:
+        if not number >= 0:
+            raise OptionError(f"distsort.{path}={value!r}: it must be 0 or more")
+    elif not number > 0:
+        raise OptionError(f"distsort.{path}={value!r}: it must be more than 0")
+
+
+def _default(path: str) -> Any:
+    found: Any = DEFAULTS["distsort"]
+    for word in path.split("."):
+        found = found[word]
+    return found
 
 
 def _leaves(tree: Mapping[str, Any], path: str = "") -> Iterator[str]:

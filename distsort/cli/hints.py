@@ -57,16 +57,25 @@ def near_files(path: str) -> list[str]:
 
 
 def near_choice(text: str) -> list[str]:
-    """Return what comes close to a value that is none of the choices, where a message says so.
+    """Return what comes close to a value that is none of the choices, else the choices, where a message has them.
 
     Examples
     --------
     >>> near_choice("Invalid value for '--backend': 'numpi' is not one of 'numpy', 'cupy'.")
     ['the word is misspelt: numpy comes close']
+    >>> near_choice("backend='foo': it must be 'numpy', 'cupy' or None for what the input is made of")
+    ['another word was meant: the choices are numpy and cupy']
     """
-    found = re.search(r"'([^']+)'(?: is not one of|: it must be) (.+)", text)
-    near = difflib.get_close_matches(found[1], re.findall(r"\w+", found[2]), n=2) if found else []
-    return [f"the word is misspelt: {' or '.join(near)} comes close"] if near else []
+    found = re.search(r"'([^']+)'(?: is not|: it must be) (one of )?(.+)", text)
+    if found is None:
+        return []
+    # Choices stand in quotes, or alone behind "one of"; other words of a message are no choices.
+    choices = re.findall(r"'(\w+)'", found[3]) or (re.findall(r"\w+", found[3]) if found[2] else [])
+    near = difflib.get_close_matches(found[1], choices, n=2)
+    if near:
+        return [f"the word is misspelt: {' or '.join(near)} comes close"]
+    listed = " and ".join([", ".join(choices[:-1]), choices[-1]]) if len(choices) > 1 else ""
+    return [f"another word was meant: the choices are {listed}"] if listed else []
 
 
 def hints(error: BaseException, message: str | None = None) -> list[str]:

@@ -37,15 +37,18 @@ def info(scheduler: str | None, as_json: bool) -> None:
 
 def collect(scheduler: str | None = None) -> dict[str, dict[str, Any]]:
     """Return sections of names and values."""
+    import dask
+
     from distsort import config
 
+    # Settings as they are, also those that a sort would refuse: this is where people look for them.
     return {
         "versions": versions(),
         "machine": machine(),
         "devices": devices(),
         "caches": caches(),
         "schedulers": schedulers(scheduler),
-        "settings": {path: config.get(path) for path in config.keys()},  # noqa: SIM118
+        "settings": {path: dask.config.get(f"distsort.{path}") for path in config.keys()},  # noqa: SIM118
     }
 
 

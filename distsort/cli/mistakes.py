@@ -84,6 +84,14 @@ CASES: tuple[Case, ...] = (
         ),
     ),
     Case(
+        r"^columns= .* more than once",
+        (
+            "a column is kept once: leave out its second name in --columns",
+            "two columns of the files have one name: rename one of them first",
+            "another column was meant: capitals and blanks count in names",
+        ),
+    ),
+    Case(
         r"says again what was said|more than once: name each key once",
         (
             "each key takes one direction and one place for nulls: -k price:desc:first",
@@ -132,7 +140,15 @@ CASES: tuple[Case, ...] = (
         ),
     ),
     Case(
-        r"its delimiter, and|carriage return only|the file is empty: a CSV",
+        r"the file is empty: a CSV",
+        (
+            "what writes the file has failed, or is not done: look at its size with 'ls -l'",
+            "it was meant to have no rows: write the line of column names all the same",
+            "it is one of many and can be left out: name the other files, or move it away",
+        ),
+    ),
+    Case(
+        r"its delimiter, and|carriage return only",
         (
             "the delimiter is another: say --delimiter ';', or --delimiter tab",
             "a quote is opened and never closed: look at the row that is named",
@@ -164,6 +180,14 @@ CASES: tuple[Case, ...] = (
         ),
     ),
     Case(
+        r"has \d+ dimensions: save it with one",
+        (
+            "the array is to be sorted as a whole: save it flat, as in numpy.save('flat.npy', a.ravel())",
+            "one column of it is wanted: save that alone, as in numpy.save('first.npy', a[:, 0])",
+            "its rows are to be sorted by a column: write it as Parquet or CSV, and name the column with -k",
+        ),
+    ),
+    Case(
         r"has no order|has values that|mixes types|has \d+ dimensions",
         (
             "the column holds lists or structs: sort by one of their fields, written as a column of its own",
@@ -185,6 +209,14 @@ CASES: tuple[Case, ...] = (
             "the unit is unknown: K, M, G and T, or '1.5 GiB' and '64 MB'",
             "a blank divides it from its unit: put it in quotes, as in -S '2 GiB'",
             "a time was given where a size is wanted, or the reverse: 'distsort info' shows the defaults",
+        ),
+    ),
+    Case(
+        r"^distsort\.[\w.-]+=.*: it must be (?:more|0 or|a )",
+        (
+            "the default is good in most cases: leave the setting out",
+            "the environment (DASK_DISTSORT__...) or a file of Dask's sets it: 'distsort info' shows all",
+            "null or 0 was to mean no limit: give a large value instead, as in --conf files.part-size=1GiB",
         ),
     ),
     Case(
@@ -257,6 +289,14 @@ CASES: tuple[Case, ...] = (
             "the bucket wants credentials: set them as its library wants, as in AWS_ACCESS_KEY_ID",
             "they are set here, but not on the workers: set them there too",
             "they may not do this: ask who owns the bucket",
+        ),
+    ),
+    Case(
+        r"--performance-report .* bokeh",
+        (
+            "bokeh is not installed: pip install 'bokeh>=3.1'; with --workers or --gpus the scheduler runs here",
+            "it is installed here, but not on the host of the scheduler: install it there, and start that anew",
+            "our own report was meant: --report FILE.html needs no bokeh",
         ),
     ),
     Case(

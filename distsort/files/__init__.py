@@ -19,6 +19,7 @@ from typing import Any
 
 import dask
 
+from distsort import config
 from distsort.clusters import temporary_directory
 from distsort.errors import NotSortedError, OptionError
 from distsort.files import budget
@@ -27,7 +28,7 @@ from distsort.files.manifest import make_manifest
 from distsort.files.parts import Read, Written, check_whole, make_tasks, read_tallies
 from distsort.files.seen import Tally, last_keys
 from distsort.files.source import FORMATS, Location, key_name, open_source, order_of_files
-from distsort.files.where import memory_size, parts_of, piece_size, where_to_run
+from distsort.files.where import check_client, memory_size, parts_of, piece_size, where_to_run
 from distsort.io import csv
 from distsort.io.commit import Stage, begin, explained
 from distsort.io.filters import Filters
@@ -40,6 +41,7 @@ from distsort.io.storage import resolve
 from distsort.local import Spec
 from distsort.needs import Workers, identity
 from distsort.order import Order
+from distsort.plan import check_parts
 from distsort.progress import Progress
 from distsort.progress_watch import watch
 from distsort.report import Part, Report, Worker
@@ -149,11 +151,13 @@ def sort_files(
     >>> report.rows, pd.read_parquet(folder / "out")["k"].tolist()
     (3, [3, 2, 1])
     """
+    config.check()
     progress = Progress()
     order = order_of_files(src, by, ascending, na_position, format)
     names = [key_name(key.name) for key in order.keys]
-    if npartitions is not None and npartitions < 1:
-        raise OptionError(f"npartitions={npartitions}: ask for at least one part")
+    if npartitions is not None:
+        npartitions = check_parts(npartitions, 1)
+    check_client(client)
     limit = None if memory is None else memory_size(memory)
     if limit is not None and client is not None:
         raise OptionError("memory= is for a sort in this process: workers of a cluster have limits of their own")

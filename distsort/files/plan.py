@@ -16,7 +16,7 @@ from distsort.files.source import Location, key_name, open_source, order_of_file
 from distsort.files.where import memory_size, parts_of, piece_size, workers_for
 from distsort.io.filters import Filters
 from distsort.io.records import Layout
-from distsort.plan import Plan, as_html, as_text, make_plan
+from distsort.plan import Plan, as_html, as_text, check_parts, make_plan
 from distsort.report import bytes_text, seconds_text
 
 
@@ -144,7 +144,10 @@ def plan_files(
     InputError, OptionError, SortMemoryError
         As `sort_files` does.
     """
+    config.check()
     order = order_of_files(src, by, ascending, na_position, format)
+    if npartitions is not None:
+        npartitions = check_parts(npartitions, 1)
     limit = None if memory is None else memory_size(memory)
     source = open_source(
         src,

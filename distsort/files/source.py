@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from distsort.errors import InputError, OptionError
 from distsort.io import arrow, csv, lines, parquet, records
 from distsort.io.filters import Filters
-from distsort.io.source import Source
+from distsort.io.source import Source, check_columns
 from distsort.io.storage import Store, expand
 from distsort.order import Order, make_order
 
@@ -59,6 +59,7 @@ def open_source(
     part_size
         Aim for the bytes of one piece in memory; as configured if None.
     """
+    check_columns(columns)
     files = expand(src)
     kind = _format_of_all(files, format)
     _refuse(delimiter is not None and kind != "csv", "delimiter= is for CSV files", kind)

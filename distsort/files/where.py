@@ -62,6 +62,21 @@ def where_to_run(source: Source, output: Store, client: Any) -> Iterator[tuple[A
             yield connected, cluster_text(connected)
 
 
+def check_client(client: Any) -> None:
+    """Refuse what is neither a client nor the address of a scheduler.
+
+    Raises
+    ------
+    OptionError
+    """
+    distributed = sys.modules.get("distributed")  # Who has a client has imported it.
+    if client is None or isinstance(client, str) or (distributed and isinstance(client, distributed.Client)):
+        return
+    raise OptionError(
+        f"client={client!r}: give a distributed.Client, or the address of a scheduler, as in 'tcp://host:8786'"
+    )
+
+
 def piece_size(client: Any, memory: int | None) -> int:
     """Return the bytes of rows that one task should hold: as configured, or less where there is little memory.
 
@@ -146,7 +161,7 @@ def memory_size(memory: str | int) -> int:
     """Read the size that a sort may use."""
     try:
         size = int(parse_bytes(memory))
-    except ValueError:
+    except (ValueError, TypeError, AttributeError, OverflowError):
         size = 0
     if size <= 0:
         raise OptionError(f"memory={memory!r} is not a size: write one like '2 GiB'")

@@ -17,7 +17,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from distsort.errors import InputError
+from distsort.errors import InputError, OptionError
 from distsort.io.sink import Sink
 
 T = TypeVar("T")
@@ -178,6 +178,22 @@ def _recode(column: pa.ChunkedArray, field: pa.Field, values: pa.Array) -> pa.Ch
         empty = pa.array([], field.type.index_type)
         chunks = [pa.DictionaryArray.from_arrays(empty, values, ordered=field.type.ordered)]
     return pa.chunked_array(chunks, type=field.type)
+
+
+def check_columns(columns: object) -> None:
+    """Refuse columns to keep that are no list, or of which one is named twice.
+
+    Raises
+    ------
+    OptionError
+    """
+    if columns is None:
+        return
+    if isinstance(columns, str | bytes) or not isinstance(columns, Sequence):
+        raise OptionError(f"columns={columns!r}: give a list of names, as in columns=['fare']")
+    repeated = sorted({repr(name) for name in columns if columns.count(name) > 1})
+    if repeated:
+        raise OptionError(f"columns= (--columns) names {', '.join(repeated)} more than once: name each column once")
 
 
 def require_columns(wanted: Iterable[str], present: Sequence[str], what: str, where: str) -> None:

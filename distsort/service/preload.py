@@ -46,6 +46,7 @@ def check_settings() -> None:
     read_token()
     Roots(config.get("service.roots"))
     limits()
+    config.get_seconds("service.stop-timeout")
     Records(directory()).close()
 
 

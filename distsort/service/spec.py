@@ -10,6 +10,7 @@ from typing import Any
 
 from distsort.errors import OptionError
 from distsort.io.records import Layout
+from distsort.io.source import check_columns
 from distsort.order import make_order
 
 MOST_PARTS = 1_000_000
@@ -56,6 +57,7 @@ class Spec:
         spec = cls(**{name: _FIELDS[name](name, value) for name, value in values.items()})
         # The sort would say the same, but only when the job's turn comes.
         make_order(list(spec.by or ("values",)), spec.ascending, spec.na_position)
+        check_columns(spec.columns)
         return spec
 
     def arguments(self) -> dict[str, Any]:

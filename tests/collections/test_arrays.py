@@ -202,6 +202,10 @@ def test_empty_and_zero_dimensions():
         distsort.sort(zero)
     with pytest.raises(np.exceptions.AxisError):
         distsort.sort(da.ones(3), axis=1)
+    for act in (distsort.sort, distsort.argsort, distsort.plan_sort):
+        for axis in ("x", 1.0):
+            with pytest.raises(OptionError, match=f"^axis={axis!r}: it must be a whole number, or None"):
+                act(da.ones(3), axis=axis)
 
 
 @pytest.mark.parametrize(

@@ -150,6 +150,7 @@ def test_ids_that_are_no_file_names(id):
         ({"src": "/i", "dst": "/o", "format": "xml"}, "format='xml'"),
         ({"src": "/i", "dst": "/o", "by": []}, "by=\\[\\]"),
         ({"src": "/i", "dst": "/o", "by": ["k", "k"]}, "more than once"),
+        ({"src": "/i", "dst": "/o", "by": "k", "columns": ["x", "x"]}, "^columns= .* names 'x' more than once"),
         ({"src": "/i", "dst": "/o", "by": "k", "descending": True}, "did you mean ascending"),
         ({"src": "/i", "dst": "/o", "by": "k", "ascending": 1}, "ascending=1: it must be true or false"),
         ({"src": "/i", "dst": "/o", "by": "k", "ascending": [True, False]}, "2 entries for 1 keys"),

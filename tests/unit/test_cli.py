@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import contextlib
+import importlib.util
 import json
 import subprocess
 import sys
@@ -309,6 +311,29 @@ def test_a_report_that_could_not_be_written_is_refused_before_the_sort(run, numb
         assert (status, out) == (2, "")
         assert err.startswith(f"error: {option} {place}: there is no folder {tmp_path}/nowhere\n")
         assert not (tmp_path / "out").exists()
+
+
+def test_a_performance_report_needs_bokeh_before_the_sort(run, numbers, tmp_path, monkeypatch):
+    class Client:
+        def run_on_scheduler(self, function, *args):
+            return function(*args)
+
+    @contextlib.contextmanager
+    def attached(*where):
+        yield Client()
+
+    monkeypatch.setattr("distsort.clusters.attached", attached)
+    find = importlib.util.find_spec
+    monkeypatch.setattr("importlib.util.find_spec", lambda name, *more: None if name == "bokeh" else find(name, *more))
+    status, out, err = run(
+        "sort", numbers, "-o", tmp_path / "out", "-k", "k", "--performance-report", tmp_path / "p.html"
+    )
+    assert (status, out) == (2, "")
+    assert err.startswith(
+        f"error: --performance-report {tmp_path}/p.html: bokeh is not installed where the scheduler runs: "
+        "pip install 'bokeh>=3.1'\n"
+    )
+    assert not (tmp_path / "out").exists()
 
 
 def test_numbers_and_text_align(run, tmp_path):

@@ -4,6 +4,7 @@ import json
 import re
 
 import click
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -52,6 +53,7 @@ def test_hints_are_short_and_said_once():
         (("sort", "IN", "-o", "OUT", "-k", "k", "--report", "no/r.html"), "OptionError", "the folder is not there"),
         (("sort", "IN", "-o", "OUT", "-k", "k", "--where", "kk > 3"), "InputError", "a text needs no quotes"),
         (("sort", "IN", "-o", "OUT", "-k", "pair"), "KeyTypeError", "the column holds lists or structs"),
+        (("sort", "IN", "-o", "OUT", "-k", "k", "--columns", "k,k"), "OptionError", "a column is kept once"),
         (("sort", "IN", "-o", "IN", "-k", "k"), "OptionError", "GNU's -o may be its input"),
         (("sort", "IN", "-o", "TAKEN", "-k", "k"), "OutputError", "an earlier run made it"),
         (("sort", "IN", "-o", "OUT", "-k", "k", "-S", "2"), "SortMemoryError", "-S has no unit, so it counts in KiB"),
@@ -65,6 +67,9 @@ def test_hints_are_short_and_said_once():
         (("sort", "IN", "-o", "OUT", "-k", "k", "--performance-report", "p"), "OptionError", "threads of this process"),
         (("sort", "IN", "-o", "OUT", "-m", "-k", "k"), "NotSortedError", "it is sorted by another key"),
         (("sort", "CSV", "-o", "OUT", "-k", "k"), "InputError", "the delimiter is another"),
+        (("sort", "HOLLOW", "-o", "OUT", "-k", "k"), "InputError", "what writes the file has failed"),
+        (("sort", "SQUARE", "-o", "OUT"), "InputError", "the array is to be sorted as a whole: save it flat"),
+        (("sort", "IN", "-o", "OUT", "-k", "k", "--conf", "cuts.probes=0"), "OptionError", "the default is good"),
         (("sort", "LATIN", "-o", "OUT", "-k", "k"), "InputError", "the file is no CSV"),
         (("sort", "TEXT", "-o", "OUT", "--format", "parquet", "-k", "k"), "InputError", "the file is of another"),
         (("sort", "TEXT", "-o", "OUT", "--format", "records"), "InputError", "records have another length"),
@@ -79,6 +84,8 @@ def test_mistakes_on_the_command_line(numbers, tmp_path, capsys, monkeypatch, ar
     (tmp_path / "lines.txt").write_text("b\na\n")
     (tmp_path / "lines.odd").write_text("b\na\n")
     (tmp_path / "ragged.csv").write_text("k,v\n1,2\n3,4,5\n")
+    (tmp_path / "hollow.csv").touch()
+    np.save(tmp_path / "square.npy", np.eye(2))
     (tmp_path / "latin.csv").write_bytes("k,größe\n1,2\n".encode("latin-1"))
     (tmp_path / "taken").mkdir()
     (tmp_path / "taken" / "_SUCCESS").touch()
@@ -91,6 +98,8 @@ def test_mistakes_on_the_command_line(numbers, tmp_path, capsys, monkeypatch, ar
         "TEXT": "lines.txt",
         "ODD": "lines.odd",
         "CSV": "ragged.csv",
+        "HOLLOW": "hollow.csv",
+        "SQUARE": "square.npy",
         "LATIN": "latin.csv",
         "EMPTY": "empty",
         "NUMMERS": "nummers.parquet",
@@ -143,6 +152,7 @@ def test_wrong_usage(capsys, arguments, first):
         (errors.ExchangeError("run 1 on worker tcp://a could not be read"), "a worker ran out of memory"),
         (RuntimeError("NoCredentialsError: Unable to locate credentials"), "the bucket wants credentials"),
         (errors.OptionError("columns= is for files with columns, the input is records"), "records, text and .npy"),
+        (errors.OptionError("--performance-report p.html: bokeh is not installed where ..."), "bokeh is not installed"),
         (MemoryError(), "the input is larger than memory"),
         (ConnectionResetError("gone"), "the scheduler or a worker was closed"),
     ],
@@ -150,6 +160,25 @@ def test_wrong_usage(capsys, arguments, first):
 def test_mistakes_behind_other_errors(error, first):
     assert hints(error)[0].startswith(first)
     assert len(hints(error)) == MOST
+
+
+@pytest.mark.parametrize(
+    ("setting", "told"),
+    [
+        ("backend=foo", "another word was meant: the choices are numpy and cupy"),
+        ("backend=numpi", "the word is misspelt: numpy comes close"),
+        ("exchange=foo", "another word was meant: the choices are graph and pull"),
+        ("files.compression=zsdt", "the word is misspelt: zstd comes close"),
+        ("files.compression=7z", "another word was meant: the choices are none, snappy, gzip, brotli, lz4 and zstd"),
+    ],
+)
+def test_words_that_are_no_choice(numbers, tmp_path, capsys, setting, told):
+    assert cli.run(["sort", numbers, "-o", str(tmp_path / "out"), "-k", "k", "--conf", setting]) == 2
+    assert capsys.readouterr().err.splitlines()[1:] == ["likely:", f"  - {told}"]
+
+
+def test_words_of_a_message_are_no_choices():
+    assert hints(errors.OptionError("ascending='a': it must be True or False, or a list of one per key")) == []
 
 
 def test_of_what_is_not_known_nothing_is_said(capsys):

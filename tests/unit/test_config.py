@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -110,3 +111,87 @@ def test_settings_of_the_command_line():
     with pytest.raises(OptionError, match="'many' is not of the kind of the default, 64"):
         config.parse_settings(("pull.threshold=many",))
     assert config.parse_settings(("files.part-size=1000",)) == {"distsort.files.part-size": 1000}
+
+
+WRONG = [
+    ("files.csv-block-size", 0, "it must be more than 0"),
+    ("files.part-size", 0, "it must be more than 0"),
+    ("files.part-size", -1, "it must be more than 0"),
+    ("files.part-size", "-1 MiB", "it must be more than 0"),
+    ("files.part-size", None, "is not a size"),
+    ("files.part-size", float("inf"), "is not a size"),
+    ("files.in-process", "-1 B", "it must be 0 or more"),
+    ("files.row-group-rows", 0, "it must be more than 0"),
+    ("files.row-group-rows", 1.5, "it must be a whole number"),
+    ("files.row-group-rows", True, "it must be a whole number"),
+    ("files.minimum-partitions", 0, "it must be more than 0"),
+    ("files.compression", "foo", "it must be one of none, snappy, gzip, brotli, lz4, zstd"),
+    ("rates.rows", 0, "it must be more than 0"),
+    ("rates.rows", float("nan"), "it must be more than 0"),
+    ("rates.rows", "many", "it must be a number"),
+    ("rates.read.csv", "0 B", "it must be more than 0"),
+    ("cuts.probes", 0, "it must be more than 0"),
+    ("cuts.samples", 0, "it must be more than 0"),
+    ("graph.slices", -3, "it must be more than 0"),
+    ("pull.threshold", -1, "it must be 0 or more"),
+    ("pull.threshold", None, "it must be a whole number"),
+    ("pull.retries", -1, "it must be 0 or more"),
+    ("pull.timeout", "0 s", "it must be more than 0"),
+    ("pull.bytes-in-flight", "0", "it must be more than 0"),
+    ("progress.interval", -1, "is not a time"),
+]
+
+
+@pytest.mark.parametrize(("path", "value", "words"), WRONG)
+def test_a_setting_out_of_range_is_refused_by_name(path, value, words):
+    with (
+        dask.config.set({f"distsort.{path}": value}),
+        pytest.raises(OptionError, match=re.escape(f"distsort.{path}={value!r}") + f":? {words}"),
+    ):
+        config.check()
+
+
+def test_zero_and_null_where_they_have_a_meaning():
+    zeros = {"pull.threshold": 0, "pull.retries": 0, "files.in-process": 0, "progress.interval": "0 ms"}
+    with dask.config.set({f"distsort.{path}": value for path, value in zeros.items()}):
+        config.check()
+        assert config.get("pull.threshold") == 0
+        assert config.get_bytes("files.in-process") == 0
+        assert config.get_seconds("progress.interval") == 0
+    with dask.config.set({"distsort.service.keep": 0, "distsort.service.keep-for": 0, "distsort.service.queued": 0}):
+        config.check()
+        assert (config.get("service.keep"), config.get_seconds("service.keep-for")) == (0, 0)
+        with pytest.raises(OptionError, match=r"^distsort\.service\.queued=0: it must be more than 0$"):
+            config.get("service.queued")
+    for codec in (None, "none", "ZSTD", "snappy"):
+        with dask.config.set({"distsort.files.compression": codec}):
+            assert config.get("files.compression") == codec
+    with dask.config.set({"distsort.rates.rows": 1.5e6}):
+        assert config.get("rates.rows") == 1.5e6
+
+
+def test_checks_agree_with_the_schema():
+    schema = load("distsort-schema.yaml")["properties"]["distsort"]
+    defaults = load("distsort.yaml")["distsort"]
+    for path in config.keys():  # noqa: SIM118
+        leaf, default = schema, defaults
+        for word in path.split("."):
+            leaf, default = leaf["properties"][word], default[word]
+        if leaf.get("type") in ("integer", "number"):
+            assert (leaf.get("minimum") == 0) == (path in config._FROM_ZERO), path
+            assert (leaf["type"] == "number") == (path in config._REAL), path
+        text = leaf["description"]
+        assert bool(config._SIZE.fullmatch(str(default))) == text.endswith("(bytes)."), path
+        assert bool(config._TIME.fullmatch(str(default))) == text.endswith("(time)."), path
+
+
+def test_a_wrong_setting_of_the_environment_is_refused():
+    code = "from distsort import config; config.check()"
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={"DASK_DISTSORT__FILES__PART_SIZE": "0", "PATH": "/usr/bin:/bin"},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1].endswith("OptionError: distsort.files.part-size=0: it must be more than 0")

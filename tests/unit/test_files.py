@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 from distsort.errors import InputError, KeyTypeError, NotSortedError, OptionError, OutputError, ValidationError
 from distsort.files import check_files, first_rows, sort_files
 from distsort.files.parts import Read, WritePart, Written, check_whole
+from distsort.files.plan import plan_files
 from distsort.files.seen import Seen, Tally, first_fault
 from distsort.files.where import piece_size
 from distsort.io import csv
@@ -320,11 +321,49 @@ def test_types_found_below_the_head_start_the_job_again(tmp_path, monkeypatch):
         ({"by": "k", "delimiter": ";"}, OptionError, "delimiter="),
         ({"by": "k", "exchange": "post"}, OptionError, "post"),
         ({"by": 3}, OptionError, "by=3"),
+        ({"by": "k", "npartitions": "4"}, OptionError, r"^npartitions='4': it must be a whole number of at least 1"),
+        ({"by": "k", "npartitions": 2.5}, OptionError, r"^npartitions=2\.5: it must be a whole number"),
+        ({"by": "k", "client": 5}, OptionError, r"^client=5: give a distributed\.Client, or the address"),
+        ({"by": "k", "memory": [1]}, OptionError, r"^memory=\[1\] is not a size"),
+        ({"by": "k", "columns": "k"}, OptionError, r"^columns='k': give a list of names"),
+        ({"by": "k", "columns": 5}, OptionError, r"^columns=5: give a list of names"),
+        ({"by": "k", "columns": ["k", "x", "k"]}, OptionError, r"^columns= \(--columns\) names 'k' more than once"),
     ],
 )
 def test_bad_options_are_refused_and_leave_nothing(numbers, tmp_path, options, error, words):
     with pytest.raises(error, match=words):
         sort_files(numbers, tmp_path / "out", **options)
+    assert listing(tmp_path) == ["in"]
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"npartitions": "4"}, "^npartitions='4'"),
+        ({"npartitions": 0}, "^npartitions=0"),
+        ({"columns": "k"}, "^columns="),
+    ],
+)
+def test_plans_refuse_what_sorts_refuse(numbers, options, words):
+    with pytest.raises(OptionError, match=words):
+        plan_files(numbers, "k", **options)
+
+
+@pytest.mark.parametrize(
+    ("setting", "words"),
+    [
+        ({"files.csv-block-size": 0}, "files.csv-block-size=0: it must be more than 0"),
+        ({"files.row-group-rows": 0}, "files.row-group-rows=0: it must be more than 0"),
+        ({"files.compression": "foo"}, "files.compression='foo': it must be one of none, snappy"),
+        ({"rates.rows": 0}, "rates.rows=0: it must be more than 0"),
+    ],
+)
+def test_wrong_settings_are_refused_before_the_sort(numbers, tmp_path, setting, words):
+    with dask.config.set({f"distsort.{path}": value for path, value in setting.items()}):
+        with pytest.raises(OptionError, match=f"^distsort.{words}"):
+            sort_files(numbers, tmp_path / "out", "k")
+        with pytest.raises(OptionError, match=f"^distsort.{words}"):
+            plan_files(numbers, "k")
     assert listing(tmp_path) == ["in"]
 
 
