@@ -18,8 +18,6 @@ from distsort.io import checksum
 
 Words = npt.NDArray[np.uint64]
 
-_NULL = np.uint64(0x94D049BB133111EB)
-
 
 def row_hashes(block: Any, with_index: bool = True) -> Words:
     """Hash every row by its bits.
@@ -76,7 +74,7 @@ def _hash_column(column: Any) -> Words:
         whole = values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
         return checksum.row_hashes(pa.record_batch([whole], ["column"]))
     if isinstance(dtype, pd.CategoricalDtype):
-        known = np.append(_hash_column(dtype.categories), _NULL)
+        known = np.append(_hash_column(dtype.categories), checksum.NULL)
         return known[np.asarray(column.array.codes)]
     if isinstance(dtype, (pd.StringDtype, pd.IntervalDtype, pd.SparseDtype)):
         return _hash_objects(column.to_numpy(dtype=object))

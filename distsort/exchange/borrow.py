@@ -10,15 +10,12 @@ import asyncio
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from distsort.exchange.handles import Options, Source
 from distsort.exchange.reader import Held, Reader, Trouble, by_address
 from distsort.exchange.store import LostRunError
 from distsort.local import Run
-
-if TYPE_CHECKING:
-    from distsort.exchange.device import DeviceTransport
 
 Answer = dict[str, Any]
 
@@ -72,11 +69,11 @@ def borrow(
         The task is not wanted any more.
     """
     held: Held = []
-    later: list[asyncio.Task[Answer]] = []
+    loans: list[_Loan] = []
     holder, key = reader.holder, reader.worker.get_current_task()
     with reader.until_read(held, options):
         try:
-            found, loans = holder.call(_borrow(reader, key, sources, options, share, held, later))
+            found = holder.call(_borrow(reader, key, sources, options, share, held, loans))
             for loan in loans:
                 lent = holder.devices.unpack(loan.address, loan.answer, True)
                 found.update(zip(loan.mine, lent, strict=True) if lent is not None else ())
@@ -84,19 +81,21 @@ def borrow(
 
             async def wait() -> None:
                 with reader.cancellable(key):
-                    await asyncio.gather(*later)
+                    await asyncio.gather(*_asked(loans))
 
             def complete() -> None:
                 # A thread sees without a trip through the loop that there is nothing to wait for.
-                if not all(task.done() for task in later):
+                if not all(task.done() for task in _asked(loans)):
                     holder.call(wait())
-                _attach(holder.devices, loans, found)
-                later.clear()
+                for loan in loans:
+                    if loan.narrow is not None:
+                        holder.devices.attach(loan.address, loan.narrow.result(), [found[i] for i in loan.mine])
+                        loan.narrow = None
 
             yield Borrowed(runs, complete)
         finally:
-            if later:
-                holder.loop.call_soon_threadsafe(_give_up, later)
+            if asked := _asked(loans):
+                holder.loop.call_soon_threadsafe(_give_up, asked)
 
 
 async def _borrow(
@@ -106,12 +105,11 @@ async def _borrow(
     options: Options,
     share: tuple[float, float],
     held: Held,
-    later: list[asyncio.Task[Answer]],
-) -> tuple[dict[int, Run], list[_Loan]]:
-    """Return the runs that lie here, by their places, and what others lend."""
+    loans: list[_Loan],
+) -> dict[int, Run]:
+    """Return the runs that lie here, by their places; note what others lend, and the leases."""
     holder = reader.holder
     found: dict[int, Run] = {}
-    loans: list[_Loan] = []
 
     async def ask(address: str, mine: list[int]) -> None:
         if address == holder.address:
@@ -124,7 +122,7 @@ async def _borrow(
         if not devices.maps(address, asked[0].host):
             return
         names = [s.attempt for s in asked]
-        fields = {"attempts": names, "host": devices.host, "reader": holder.address, "share": share}
+        fields = {"attempts": names, "host": devices.host, "reader": reader.worker.id, "share": share}
         answer = await reader.ask(asked, "distsort_lend", fields, options)
         if not answer["lease"]:
             return
@@ -134,24 +132,21 @@ async def _borrow(
         if answer["later"]:
             fields = {"lease": answer["lease"]}
             loan.narrow = asyncio.ensure_future(reader.ask(asked, "distsort_narrow", fields, options))
-            later.append(loan.narrow)
         loans.append(loan)
 
     with reader.cancellable(key):
         await reader.all_of(ask(address, mine) for address, mine in by_address(sources))
-    return found, loans
+    return found
 
 
-def _attach(devices: DeviceTransport, loans: Sequence[_Loan], runs: dict[int, Run]) -> None:
-    """Give mapped runs their narrow forms, which have come; raises what went wrong with one."""
-    for loan in loans:
-        if loan.narrow is not None:
-            devices.attach(loan.address, loan.narrow.result(), [runs[i] for i in loan.mine])
+def _asked(loans: Sequence[_Loan]) -> list[asyncio.Task[Answer]]:
+    """Return the questions for narrow forms of which the answers have not been taken."""
+    return [loan.narrow for loan in loans if loan.narrow is not None]
 
 
-def _give_up(later: Sequence[asyncio.Task[Answer]]) -> None:
+def _give_up(asked: Sequence[asyncio.Task[Answer]]) -> None:
     """Let go of questions whose answers are not wanted any more; what went wrong with them does not matter."""
-    for task in later:
+    for task in asked:
         if not task.cancel() and not task.cancelled():
             task.exception()
 

@@ -262,12 +262,12 @@ class DeviceTransport:
         """Unmap all that is not being read."""
         self._mappings.close()
 
-    def forget(self, peer: str) -> None:
-        """Unmap what a dead worker had, and end its leases."""
+    def forget(self, peer: str, reader: str) -> None:
+        """Unmap what a dead worker had, by its address, and end its leases, by its id."""
         self._mappings.close(peer)
         self._unmappable.discard(peer)
         with self._lock:
-            for lease in [k for k, (reader, _) in self.leases.items() if reader == peer]:
+            for lease in [k for k, (who, _) in self.leases.items() if who == reader]:
                 self._end(lease)
 
     def close(self) -> None:

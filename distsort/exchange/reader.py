@@ -189,7 +189,7 @@ class Reader:
         size = sum(s.nbytes for s in batch)
         on_device = bool(sources[0].host)
         mapped = on_device and self.holder.devices.maps(address, sources[0].host)
-        fields = {"wanted": wanted, "host": self.holder.devices.host if mapped else "", "reader": self.holder.address}
+        fields = {"wanted": wanted, "host": self.holder.devices.host if mapped else "", "reader": self.worker.id}
         async with self.limiter.hold(0 if mapped else size):
             answer = await self.ask(sources, "distsort_slices", fields, options)
         self.pulled += size
@@ -306,9 +306,7 @@ class Reader:
 
     def forget(self, address: str, attempts: Iterable[str]) -> None:
         """Stop waiting for a dead worker, if it is named, and do not ask for those runs again."""
-        self._dead.update(dict.fromkeys(attempts))
-        while len(self._dead) > REMEMBERED:
-            del self._dead[next(iter(self._dead))]
+        remember(self._dead, attempts)
         for call in list(self.calls.pop(address, ())):
             call.cancel()
 
@@ -316,6 +314,13 @@ class Reader:
         """End what is asked for a task that is not wanted any more."""
         for task in list(self.pulls.get(key, ())):
             task.cancel()
+
+
+def remember(known: dict[str, None], names: Iterable[str]) -> None:
+    """Add what is dead to what is known so, and let go of the oldest."""
+    known.update(dict.fromkeys(names))
+    while len(known) > REMEMBERED:
+        del known[next(iter(known))]
 
 
 def _one_by_one(lists: list[list[T]]) -> Iterator[list[T]]:

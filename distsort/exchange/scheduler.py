@@ -78,7 +78,7 @@ class PullState:
     Attributes
     ----------
     members
-        Workers that have our handlers and may be sent our messages.
+        Addresses of workers that have our handlers and may be sent our messages, with the id of each.
     attempts
         The living run of each run key.
     sorts
@@ -89,7 +89,7 @@ class PullState:
 
     def __init__(self, scheduler: Scheduler) -> None:
         self.scheduler = scheduler
-        self.members: set[str] = set()
+        self.members: dict[str, str] = {}
         self.attempts: dict[Any, Attempt] = {}
         self.sorts: dict[Any, Sorting] = {}
         self.dead: deque[str] = deque(maxlen=REMEMBERED)
@@ -99,9 +99,17 @@ class PullState:
         self.news = News(scheduler, self.attempts, self.sorts)
         add_page(self.news)
 
-    def join(self, worker: str) -> list[str]:
-        """Note a worker that has installed our handlers; return the runs of dead workers, of which it has not heard."""
-        self.members.add(worker)
+    def join(self, worker: str, reader: str) -> list[str]:
+        """Note a worker that has installed our handlers; return the runs of dead workers, of which it has not heard.
+
+        Parameters
+        ----------
+        worker
+            Its address, which another may have later.
+        reader
+            Its id, which it alone has.
+        """
+        self.members[worker] = reader
         return list(self.dead)
 
     # Life
@@ -180,7 +188,7 @@ class PullState:
 
     def worker_gone(self, address: str, stimulus_id: str) -> None:
         """Undo what stood on a dead worker. Dask has done its own transitions already."""
-        self.members.discard(address)
+        reader = self.members.pop(address, "")
         dead = {a.id for a in self.attempts.values() if a.address == address}
         for barrier, sort in list(self.sorts.items()):
             # Not from `attempts`: Dask has released the lost handles by now, and the hook has forgotten them.
@@ -190,7 +198,7 @@ class PullState:
         self.dead.extend(sorted(dead))
         # Also when it held no run: a tick may be on its way from there, and Dask's own connection is cut with ours.
         for member in self.members:
-            self._send(member, {"op": "distsort-gone", "address": address, "attempts": sorted(dead)})
+            self._send(member, {"op": "distsort-gone", "address": address, "reader": reader, "attempts": sorted(dead)})
 
     def _undo(self, barrier: Any, sort: Sorting, lost: Iterable[Any], stimulus_id: str) -> None:
         ts = self.scheduler.tasks.get(barrier)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import math
 import threading
 import time
 import uuid
@@ -28,16 +27,13 @@ from distsort.cuts import IntArray
 from distsort.exchange import transport
 from distsort.exchange.handles import NAME, Handle, Source
 from distsort.exchange.holder import Holder
-from distsort.exchange.reader import Reader
+from distsort.exchange.reader import Reader, remember
 from distsort.exchange.scheduler import PullPlugin
 from distsort.exchange.store import LostRunError
 from distsort.local import Run, Sample, Spec
 
 REMOVE_AGAIN = (0.1, 0.5, 1.5)
 """Seconds after which connections to a dead worker are cut once more: one begun just after its end is retried long."""
-
-SUSPECT = 10.0
-"""Seconds for which an address of a dead worker is lent nothing: its questions may still come, and nobody else's."""
 
 LOOK_AGAIN = 0.5
 """Seconds between two looks at the memory of a process that holds runs."""
@@ -68,7 +64,7 @@ class WorkerService(Holder):
         self.reader = Reader(self, config.get_bytes("pull.bytes-in-flight"))
         self._installing = asyncio.Lock()
         self._ready = False
-        self._gone: dict[str, float] = {}
+        self._gone: dict[str, None] = {}
 
     # Installation
 
@@ -97,7 +93,7 @@ class WorkerService(Holder):
             if NAME not in worker.plugins:
                 await worker.plugin_add(_Watch(self), name=NAME)
             await worker.scheduler.register_scheduler_plugin(plugin=dumps(PullPlugin()), name=NAME, idempotent=True)
-            self.reader.forget("", await worker.scheduler.distsort_join(worker=self.address))
+            self.reader.forget("", await worker.scheduler.distsort_join(worker=self.address, reader=worker.id))
             self._ready = True
 
     def report(self) -> dict[str, int]:
@@ -182,41 +178,35 @@ class WorkerService(Holder):
 
     async def answer_slices(self, wanted: list[tuple[str, int, int]], host: str, reader: str) -> dict[str, Any]:
         """Answer a peer: slices of several runs."""
-        asked = time.monotonic()
         if failed := await self._failed([attempt for attempt, _, _ in wanted]):
             return failed
-        if self._went(reader, asked):
+        if reader in self._gone:
             host = ""
         try:
             answer = await self.in_thread(self._pack, wanted, host, reader)
         except LostRunError as error:
             return {"lost": error.args[0]}
-        return {"lost": None, **self._taken(answer, reader, asked)}
+        return {"lost": None, **self._unless_gone(answer, reader)}
 
     async def answer_lend(
         self, attempts: list[str], host: str, reader: str, share: tuple[float, float]
     ) -> dict[str, Any]:
         """Answer a peer that maps memory of this host: whole runs, once they are made, where they lie."""
-        asked = time.monotonic()
         try:
             answer = await self.promises.follow(
                 attempts, partial(self._lend, attempts, host, reader, share), self.start
             )
         except LostRunError as error:
             return await self._failed(attempts) or {"lost": error.args[0]}
-        return {"lost": None, **self._taken(answer, reader, asked)}
+        return {"lost": None, **self._unless_gone(answer, reader)}
 
     async def answer_narrow(self, lease: str) -> dict[str, Any]:
         """Answer a peer when the narrow forms that a lease came with are complete."""
         return {"lost": None, **await self.in_thread(self.devices.narrow, lease)}
 
-    def _went(self, reader: str, asked: float) -> bool:
-        """Whether a reader died after it had asked, or so shortly before that the question may be that of the dead."""
-        return self._gone.get(reader, -math.inf) > asked - SUSPECT
-
-    def _taken(self, answer: dict[str, Any], reader: str, asked: float) -> dict[str, Any]:
-        """Return an answer as it can be taken: a reader that has died ends no lease."""
-        if answer.get("lease") and self._went(reader, asked):
+    def _unless_gone(self, answer: dict[str, Any], reader: str) -> dict[str, Any]:
+        """Return an answer as it can be taken: a reader that has died, before or meanwhile, ends no lease."""
+        if answer.get("lease") and reader in self._gone:
             self.devices.end_lease(answer["lease"])
             return {"lease": ""}
         return answer
@@ -253,14 +243,13 @@ class WorkerService(Holder):
 
     # What the scheduler and Dask tell
 
-    def on_gone(self, address: str, attempts: list[str]) -> None:
+    def on_gone(self, address: str, reader: str, attempts: list[str]) -> None:
         """Stop waiting for a dead worker, and do not ask for its runs again."""
         self.reader.forget(address, attempts)
-        now = time.monotonic()
-        self._gone = {a: t for a, t in self._gone.items() if now - t < 100 * SUSPECT} | {address: now}
+        remember(self._gone, (reader,))
         if self._devices is not None:
             with contextlib.suppress(RuntimeError):  # this worker is closing, too
-                self.threads.submit(self._devices.forget, address)
+                self.threads.submit(self._devices.forget, address, reader)
         for seconds in REMOVE_AGAIN:
             self.loop.call_later(seconds, self._disconnect, address)
 

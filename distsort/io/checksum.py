@@ -31,7 +31,7 @@ Words = npt.NDArray[np.uint64]
 _ODD = np.uint64(0x9E3779B97F4A7C15)
 _MIX = np.uint64(0xBF58476D1CE4E5B9)
 _SHIFT = np.uint64(32)
-_NULL = np.uint64(0x94D049BB133111EB)
+NULL = np.uint64(0x94D049BB133111EB)
 # Rows hashed at a time, and bytes of long values that are laid out as words: where memory is kept, ...
 _KEPT = (1 << 15, 1 << 21)
 # ... and where it comes fresh from the kernel unless it is little.
@@ -115,7 +115,7 @@ def _hash(array: pa.Array) -> Words:
         return _hash(array.storage)
     kind = array.type
     if pa.types.is_null(kind):
-        return np.full(len(array), _NULL, np.uint64)
+        return np.full(len(array), NULL, np.uint64)
     if pa.types.is_dictionary(kind):
         return _hash(array.cast(kind.value_type))
     if pa.types.is_run_end_encoded(kind):
@@ -124,7 +124,7 @@ def _hash(array: pa.Array) -> Words:
         return _hash(array.cast(pa.large_binary()))
     hashed = _hash_values(array)
     if array.null_count:
-        hashed[array.is_null().to_numpy(zero_copy_only=False)] = _NULL
+        hashed[array.is_null().to_numpy(zero_copy_only=False)] = NULL
     return hashed
 
 
@@ -285,7 +285,7 @@ def _fold(values: Words, ends: npt.NDArray[np.int64]) -> Words:
     """
     counts = np.diff(ends)
     place = np.arange(len(values), dtype=np.int64) - np.repeat(ends[:-1], counts)
-    mixed = values + (place.astype(np.uint64) + np.uint64(1)) * _NULL
+    mixed = values + (place.astype(np.uint64) + np.uint64(1)) * NULL
     _mix(mixed)
     sums = np.zeros(len(values) + 1, np.uint64)
     np.cumsum(mixed, out=sums[1:])

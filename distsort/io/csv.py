@@ -23,7 +23,7 @@ from pyarrow import csv as pa_csv
 
 from distsort import config
 from distsort.errors import DistsortError, InputError
-from distsort.io.csv_cuts import find_cuts, unclosed
+from distsort.io.csv_cuts import find_cuts, line_end, unclosed
 from distsort.io.csv_types import common_type, infer, wider_type
 from distsort.io.parquet_sink import ParquetSink
 from distsort.io.source import Source, conform, require_columns
@@ -264,7 +264,8 @@ def _head(store: Store, path: str, compression: str | None) -> tuple[bytes, bool
 def _header(head: bytes, delimiter: str, where: str) -> tuple[tuple[str, ...], int]:
     """Return the column names and where the first record begins."""
     mark = 3 if head.startswith(b"\xef\xbb\xbf") else 0
-    end = _record_end(head, mark)
+    found, _ = line_end(head, mark)
+    end = len(head) if found is None else found + 1
     try:
         text = head[mark:end].decode()
     except UnicodeDecodeError as error:
@@ -278,20 +279,6 @@ def _header(head: bytes, delimiter: str, where: str) -> tuple[tuple[str, ...], i
     if twice is not None:
         raise InputError(f"{where}: column {twice!r} is there twice: rename one of them")
     return tuple(names), end
-
-
-def _record_end(data: bytes, start: int) -> int:
-    """Return where the record that begins at `start` ends, its line end included."""
-    quotes = 0
-    place = start
-    while True:
-        end = data.find(b"\n", place)
-        if end < 0:
-            return len(data)
-        quotes += data.count(b'"', place, end)
-        if quotes % 2 == 0:
-            return end + 1
-        place = end + 1
 
 
 def _infer(head: bytes, whole: bool, block: Block, delimiter: str) -> pa.Schema:

@@ -85,6 +85,31 @@ def unclosed(data: bytes, delimiter: str) -> int | None:
     return data.rindex(b'"') if regular else None
 
 
+def line_end(data: bytes, start: int, inside: bool = False) -> tuple[int | None, bool]:
+    """Find the first line end outside quotes.
+
+    Parameters
+    ----------
+    data, start
+        Bytes, and where to begin in them.
+    inside
+        Whether that is inside quotes.
+
+    Returns
+    -------
+    int or None, bool
+        Where it is; whether the data ends inside quotes, if it is not there.
+    """
+    end = data.find(b"\n", start)
+    while end >= 0:
+        inside ^= data.count(b'"', start, end) % 2 == 1
+        if not inside:
+            return end, False
+        start = end
+        end = data.find(b"\n", end + 1)
+    return None, inside ^ (data.count(b'"', start) % 2 == 1)
+
+
 def _quotes_before(read: Read, start: int, stop: int, delimiter: str) -> npt.NDArray[np.int64] | None:
     """Count the quotes before each block of the file, and before its end; None where one is irregular."""
     edges = [*range(start, stop, _BLOCK * _BLOCKS), stop]
@@ -135,17 +160,11 @@ def _record_end(read: Read, start: int, stop: int, before: npt.NDArray[np.int64]
     if place >= stop:
         return None
     block = (place - start) // _BLOCK
-    at = start + block * _BLOCK
-    seen, look = 0, place - at
-    inside = int(before[block]) % 2
+    at, look = start + block * _BLOCK, (place - start) % _BLOCK
+    inside = before[block] % 2 == 1
     while at < stop and (data := read(at, min(at + _BLOCK, stop))):
-        end = data.find(b"\n", look)
-        while end >= 0:
-            inside ^= data.count(b'"', seen, end) % 2
-            if not inside:
-                return at + end
-            seen = end
-            end = data.find(b"\n", end + 1)
-        inside ^= data.count(b'"', seen) % 2
-        at, seen, look = at + len(data), 0, 0
+        end, inside = line_end(data, look, inside ^ (data.count(b'"', 0, look) % 2 == 1))
+        if end is not None:
+            return at + end
+        at, look = at + len(data), 0
     return None

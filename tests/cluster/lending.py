@@ -67,8 +67,8 @@ class Files:
     def end_lease(self, lease: str) -> None:
         self.leases.pop(lease)[1].unlink()
 
-    def forget(self, peer: str) -> None:
-        for lease in [name for name, (reader, _) in self.leases.items() if reader == peer]:
+    def forget(self, peer: str, reader: str) -> None:
+        for lease in [name for name, (who, _) in self.leases.items() if who == reader]:
             self.end_lease(lease)
 
     def hold(self, owner: str) -> bool:

@@ -104,10 +104,10 @@ def test_a_dead_reader_holds_nothing(ends):
     owner, reader = ends
     owner.pack(RUNS, reader.host, "reader")
     owner.pack(RUNS, reader.host, "another")
-    owner.forget("reader")
+    owner.forget("address", "reader")
     assert [who for who, _ in owner.leases.values()] == ["another"]
     reader.unpack("owner", owner.pack(RUNS, reader.host, "reader"))
-    reader.forget("owner")
+    reader.forget("owner", "id")
     assert not reader._mappings.peers
 
 
@@ -199,7 +199,7 @@ def pulling(ends):
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever)
     thread.start()
-    worker = SimpleNamespace(rpc=owners.__getitem__, get_current_task=lambda: "part")
+    worker = SimpleNamespace(rpc=owners.__getitem__, get_current_task=lambda: "part", id="reader")
 
     async def in_thread(function, *args):
         return await loop.run_in_executor(None, function, *args)
@@ -418,7 +418,7 @@ def test_a_lease_that_has_ended_gets_no_narrow_forms(lending):
         asked = thread.submit(owner.narrow, leases[2])
         while leases[2] in owner._becoming:
             time.sleep(0.001)
-        owner.forget("reader")
+        owner.forget("address", "reader")
         assert not asked.done()
         forms[2].begin(SHARE)
         assert asked.result(20) == {"narrow": []}

@@ -119,19 +119,17 @@ def test_a_reader_that_died_while_it_waited_leaves_no_lease():
 
 
 def test_what_a_dead_reader_asked_for_is_not_lent():
-    from distsort.exchange.worker import SUSPECT, WorkerService
+    from distsort.exchange.worker import WorkerService
 
     ended = []
     service = WorkerService.__new__(WorkerService)
-    service._gone = {"a": 100.0}
+    service._gone = {"dead": None}
     service._devices, service._making = SimpleNamespace(end_lease=ended.append), threading.Lock()
-    late = 100 + SUSPECT
-    for reader, asked, went in (("a", 90, True), ("a", late - 1, True), ("a", late + 1, False), ("b", 0, False)):
-        answer = {"lease": f"{reader} {asked}", "headers": []}
-        assert service._went(reader, asked) == went
-        assert service._taken(answer, reader, asked) == ({"lease": ""} if went else answer)
-    assert ended == ["a 90", f"a {late - 1}"]
-    assert service._taken({"device": "host"}, "a", 90) == {"device": "host"}
+    for reader, gone in (("dead", True), ("alive", False)):
+        answer = {"lease": reader, "headers": []}
+        assert service._unless_gone(answer, reader) == ({"lease": ""} if gone else answer)
+    assert ended == ["dead"]
+    assert service._unless_gone({"device": "host"}, "dead") == {"device": "host"}
 
 
 def test_an_owner_that_is_closing_is_left_behind():

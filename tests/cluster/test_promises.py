@@ -73,19 +73,21 @@ def test_what_goes_wrong_is_raised_where_the_run_is_waited_for(promises):
     assert len(promises) == 0
 
 
+async def give_up(waiting, gate, promises):
+    """Wait, and give up before the run is made, which waits for the gate."""
+    task = asyncio.ensure_future(waiting)
+    await asyncio.sleep(0.01)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    gate.set()
+    await promises.kept(["one"])
+
+
 def test_a_wait_that_is_cancelled_leaves_the_promise(promises):
     gate = threading.Event()
     promises.give("one", 1, SPEC, lambda: Run(np.arange(3)) if gate.wait(20) else None)
 
-    async def give_up():
-        task = asyncio.ensure_future(promises.kept(["one"]))
-        await asyncio.sleep(0.01)
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
-        gate.set()
-        await promises.kept(["one"])
-
-    asyncio.run(give_up())
+    asyncio.run(give_up(promises.kept(["one"]), gate, promises))
     assert len(promises._store.whole("one")) == 3
 
 
@@ -151,16 +153,9 @@ def test_work_that_nobody_waits_for_any_more_is_not_done(promises):
     gate, done = threading.Event(), []
     promises.give("one", 1, SPEC, lambda: Run(np.arange(3)) if gate.wait(20) else None)
 
-    async def give_up():
-        with ThreadPoolExecutor(1) as other:
-            task = asyncio.ensure_future(promises.follow(["one"], lambda: done.append(1), other.submit))
-            await asyncio.sleep(0.01)
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
-            gate.set()
-            await promises.kept(["one"])
-
-    asyncio.run(give_up())
+    with ThreadPoolExecutor(1) as other:
+        work = promises.follow(["one"], lambda: done.append(1), other.submit)
+        asyncio.run(give_up(work, gate, promises))
     assert not done
 
 
