@@ -62,17 +62,17 @@ def attached(scheduler: str | None, scheduler_file: str | None, workers: int | N
 
 
 @contextmanager
-def observed(client: Any, name: str, report: str | None) -> Iterator[None]:
+def observed(client: Any, report: str | None, *tags: str) -> Iterator[None]:
     """Tag the tasks of a sort with spans, one for each phase, and write Dask's performance report if it is wanted.
 
     Parameters
     ----------
     client
         Of the cluster; None for threads of this process, which have neither.
-    name
-        Of the spans, below "distsort".
     report
         File to write.
+    tags
+        Of the spans, below "distsort".
 
     Raises
     ------
@@ -99,7 +99,7 @@ def observed(client: Any, name: str, report: str | None) -> Iterator[None]:
         if report is not None:
             stack.enter_context(client.as_current())
             stack.enter_context(performance_report(filename=report))
-        yield stack.enter_context(phase_spans("distsort", name))
+        yield stack.enter_context(phase_spans("distsort", *tags))
 
 
 def _installed(package: str) -> bool:

@@ -110,7 +110,7 @@ def _run(options: dict[str, Any], presorted: bool) -> None:
         with (
             dask.config.set(settings),
             attached(*where) as client,
-            observed(client, options["output"], options["performance_report"]),
+            observed(client, options["performance_report"], options["output"]),
         ):
             report = sort_files(
                 options["inputs"],

@@ -14,7 +14,6 @@ import signal
 import sys
 import threading
 import time
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +21,6 @@ from distsort.errors import DistsortError, ExchangeError, ServiceError
 from distsort.service.records import write_json
 from distsort.service.roots import Roots
 from distsort.service.spec import Spec
-from distsort.spans import phase_spans
 
 ANSWER = "answer.json"
 PERFORMANCE = "performance.html"
@@ -73,8 +71,9 @@ def run(orders: dict[str, Any]) -> None:
     orders
         id, attempt, tag, address, spec and roots.
     """
-    from distributed import Client, performance_report
+    from distributed import Client
 
+    from distsort.clusters import observed
     from distsort.files import sort_files
 
     spec = Spec.parse({name: value for name, value in orders["spec"].items() if value is not None})
@@ -82,13 +81,9 @@ def run(orders: dict[str, Any]) -> None:
     _check_files(spec, Roots(orders["roots"]))
     with (
         Client(orders["address"], name=f"distsort-{orders['id']}", set_as_default=False) as client,
-        ExitStack() as stack,
+        observed(client, PERFORMANCE if spec.performance_report else None, orders["id"], orders["tag"]),
     ):
-        if spec.performance_report:
-            stack.enter_context(client.as_current())
-            stack.enter_context(performance_report(filename=PERFORMANCE))
-        with phase_spans("distsort", orders["id"], orders["tag"]):
-            report = sort_files(**spec.arguments(), client=client)
+        report = sort_files(**spec.arguments(), client=client)
         plain = report.to_dict()
         rows = [part.rows for part in report.parts]
         plain.update(parts=len(rows), smallest_part=min(rows, default=0), largest_part=max(rows, default=0))

@@ -120,7 +120,7 @@ def test_places_that_are_not(where, message):
 
 
 def test_a_performance_report_needs_a_cluster():
-    with pytest.raises(OptionError, match="only a cluster makes one"), clusters.observed(None, "x", "page.html"):
+    with pytest.raises(OptionError, match="only a cluster makes one"), clusters.observed(None, "page.html", "x"):
         pass
 
 
