@@ -29,19 +29,22 @@ def library(block: Block) -> str:
     """Return "numpy", "cupy", "pandas", "cudf" or "columns"."""
     if isinstance(block, Columns):
         return "columns"
-    for kind in type(block).__mro__:
-        root = kind.__module__.partition(".")[0]
-        if root in ("numpy", "cupy", "pandas", "cudf"):
-            return root
-    raise InputError(
-        f"a block of type {type(block).__qualname__} cannot be sorted: use NumPy, cupy, pandas or cudf blocks"
-    )
+    root = _root(block)
+    if root is None:
+        raise InputError(
+            f"a block of type {type(block).__qualname__} cannot be sorted: use NumPy, cupy, pandas or cudf blocks"
+        )
+    return root
 
 
-def on_device(block: Block) -> bool:
+def _root(block: Block) -> str | None:
+    roots = (kind.__module__.partition(".")[0] for kind in type(block).__mro__)
+    return next((root for root in roots if root in ("numpy", "cupy", "pandas", "cudf")), None)
+
+
+def on_device(block: Block | Column) -> bool:
     """Whether the rows lie in GPU memory."""
-    first = block.arrays[0] if isinstance(block, Columns) else block
-    return library(first) in ("cupy", "cudf")
+    return _root(block.arrays[0] if isinstance(block, Columns) else block) in ("cupy", "cudf")
 
 
 def is_frame(block: Block) -> bool:

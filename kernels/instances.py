@@ -88,9 +88,9 @@ def finish_name(source: int, mode: str) -> str:
     return f"radix_finish<{threads}, {items}, {UNSIGNED[source]}, {mode}>"
 
 
-def narrow_name(kernel: str, size: int, width: int, down: bool) -> str:
-    """Return a kernel of merge_narrow.cu, "narrow" or "widen", for keys and offsets of so many bytes."""
-    return f"{kernel}<{UNSIGNED[size]}, {UNSIGNED[width]}, {_literal(down)}>"
+def narrow_name(size: int, width: int, down: bool) -> str:
+    """Return the kernel of merge_narrow.cu for keys and offsets of so many bytes."""
+    return f"narrow<{UNSIGNED[size]}, {UNSIGNED[width]}, {_literal(down)}>"
 
 
 def _literal(flag: bool) -> str:

@@ -21,20 +21,23 @@
 // 2 log2(tile) / ITEMS reads a key) and one write; two rounds more for K = 8 cost much less than two passes over
 // memory.
 //
+// A piece that crossed as offsets (narrow.cuh) is loaded to y, and becomes keys in x before the first round writes to y.
+//
 // Keys move as they are; only their codes (keys.cuh) are compared. Values and gather indices do not take part: each
 // key carries the 16-bit place in x that it came from, and at the end a value is read from its run directly, by
 // neighbouring threads from few places, or the index is made from the place.
 #include "co_rank.cuh"
 #include "keys.cuh"
+#include "narrow.cuh"
 
 /// How keys become codes: unsigned ascending keys are their own; other integers differ by bits to flip (Codec::flip);
 /// floats and dates need all of keys.cuh.
 enum Coding : u32 { PLAIN, FLIPPED, CODED };
 
-/// The codes of keys that lie at `data`.
-template <class T, u32 CODING>
+/// The codes of keys that lie at `data`, or are made where they are read.
+template <class T, u32 CODING, class Data = const T*>
 struct Codes {
-    const T* data;
+    Data data;
     Codec codec;
     HOST_DEVICE T of(T key) const {
         if constexpr (CODING == PLAIN) return key;
@@ -52,10 +55,22 @@ struct Codes {
 };
 
 /// The runs, a table of u64 in device memory: K addresses of keys, K lengths, K places of the runs in their
-/// concatenation, K addresses of values. Runs may lie anywhere; absent ones have length 0.
+/// concatenation, K addresses of values. Runs may lie anywhere; absent ones have length 0. For runs of which some were
+/// copied as offsets also what NarrowKeys has of each: addresses of offsets and ends, rows, low and high, widths (0: not
+/// narrow), and whether it descends.
 template <class T, u32 K>
 struct Runs {
     const u64* table;
+    DEVICE NarrowKeys<T> narrow(u32 r) const {
+        return {keys(r),
+                table[4 * K + r],
+                reinterpret_cast<const T*>(table[5 * K + r]),
+                table[6 * K + r],
+                table[7 * K + r],
+                table[8 * K + r],
+                u32(table[9 * K + r]),
+                table[10 * K + r] != 0};
+    }
     DEVICE const T* keys(u32 r) const { return reinterpret_cast<const T*>(table[r]); }
     DEVICE u64 length(u32 r) const { return table[K + r]; }
     DEVICE u64 start(u32 r) const { return table[2 * K + r]; }
@@ -63,14 +78,21 @@ struct Runs {
     DEVICE const V* values(u32 r) const {
         return reinterpret_cast<const V*>(table[3 * K + r]);
     }
+    template <u32 CODING, bool NARROWED>
+    DEVICE auto codes(u32 r, const Codec& codec) const {
+        if constexpr (NARROWED)
+            return Codes<T, CODING, NarrowKeys<T>>{narrow(r), codec};
+        else
+            return Codes<T, CODING>{keys(r), codec};
+    }
 };
 
 constexpr u32 CUT_THREADS = 256;
 
 /// cuts[c * K + r] = elements of run r among the first min(start + c * tile, total), for c in [0, count). Each block
-/// finds its first cut and the next block's, and between them the others.
-template <class T, u32 K, u32 CODING>
-__global__ void __launch_bounds__(CUT_THREADS)
+/// finds its first cut and the next block's, and between them the others. NARROWED: of some runs offsets were copied.
+template <class T, u32 K, u32 CODING, bool NARROWED = false>
+__global__ void __launch_bounds__(CUT_THREADS, NARROWED ? 1 : 0)
     merge_cuts(const u64* table, Codec codec, u64 start, u64 total, u64 tile, u32 count, u64* cuts) {
     constexpr u32 LANES = K == 2 ? 1 : K, CUTS = CUT_THREADS / LANES;
     SHARED2(u64, bracket, 2, K);
@@ -79,7 +101,8 @@ __global__ void __launch_bounds__(CUT_THREADS)
     const u64 k = min(start + c * tile, total), k_first = min(start + first * tile, total),
               k_next = min(start + (first + CUTS) * tile, total);
     if constexpr (K == 2) {
-        const Codes<T, CODING> a{runs.keys(0), codec}, b{runs.keys(1), codec};
+        const auto a = runs.template codes<CODING, NARROWED>(0, codec),
+                   b = runs.template codes<CODING, NARROWED>(1, codec);
         if (threadIdx.x == 0) bracket[0][0] = co_rank_radix<16>(k_first, a, runs.length(0), b, runs.length(1));
         if (threadIdx.x == WARP) bracket[1][0] = co_rank_radix<16>(k_next, a, runs.length(0), b, runs.length(1));
         block_sync();
@@ -92,7 +115,7 @@ __global__ void __launch_bounds__(CUT_THREADS)
         cuts[2 * c + 1] = k - cut;
     } else {
         const u32 r = threadIdx.x % K, group = threadIdx.x / K;
-        const Codes<T, CODING> run{runs.keys(r), codec};
+        const auto run = runs.template codes<CODING, NARROWED>(r, codec);
         if (threadIdx.x < WARP) {
             const u64 cut = co_rank_many<K>(group == 0 ? k_first : k_next, run, u64(0), runs.length(r));
             if (group < 2) bracket[group][r] = cut;
@@ -106,12 +129,27 @@ __global__ void __launch_bounds__(CUT_THREADS)
 
 enum Carry : u32 { NOTHING, VALUES, INDEX };
 
+/// Where the offsets of a piece are copied from, 16 bytes at a time, and how far behind the place of its first 16 bytes.
+/// They touch no more 16 bytes than its keys do.
+struct Stage {
+    u64 source;
+    u32 bytes, skip;
+};
+template <class T>
+DEVICE Stage stage_of(const NarrowKeys<T>& run, u64 row, u32 length) {
+    const u64 low = max(row, run.low), high = min(row + length, run.high), rows = 16 / run.width;
+    if (low >= high) return {0, 0, 0};
+    const u64 first = low / rows, last = (high - 1) / rows;
+    return {run.offsets + first * 16, u32(last - first + 1) * 16, u32(first - row / rows) * 16};
+}
+
 template <class T, u32 K, u32 THREADS, u32 ITEMS>
 struct Tile {
     static constexpr u32 CHUNK = 16 / sizeof(T);                      // keys of one 16-byte access
     static constexpr u32 SPARE = K == 2 ? 0 : CHUNK < 4 ? 4 : CHUNK;  // threads
     static constexpr u32 SIZE = (THREADS - SPARE) * ITEMS;            // keys of output
     static constexpr u32 ROOM = THREADS * ITEMS + 2 * K * CHUNK;      // keys of a buffer
+    static constexpr u32 BLOCKS = SIZE / NARROW_ROWS + 2;             // of rows that a piece may touch
     static_assert(ITEMS % 2 == 1 && ROOM < 65536 && SIZE % CHUNK == 0);
 };
 
@@ -164,9 +202,10 @@ DEVICE void merge_round(Codes<T, CODING> from, const u16* from_place, T* to, u16
 }
 
 /// Merges one tile. Out: keys (null: not wanted) at a 16-byte aligned address, and values or indices of type V.
-/// BULK moves tiles by bulk copies (sm_90 on), else by 16-byte loads and stores. Dynamic shared memory: see policy.py.
-template <class T, class V, u32 K, u32 THREADS, u32 ITEMS, u32 CODING, u32 CARRY, bool BULK>
-__global__ void __launch_bounds__(THREADS, BULK ? 0 : 1)  // 1: else ptxas spills for 8.0 to save registers
+/// BULK moves tiles by bulk copies (sm_90 on), else by 16-byte loads and stores; keys of offsets are made on the way in.
+/// Dynamic shared memory: see policy.py.
+template <class T, class V, u32 K, u32 THREADS, u32 ITEMS, u32 CODING, u32 CARRY, bool BULK, bool NARROWED = false>
+__global__ void __launch_bounds__(THREADS, BULK && !NARROWED ? 0 : 1)  // 1: else ptxas spills to save registers
     merge_tiles(const u64* table, Codec codec, u64 total, const u64* cuts, T* keys_out, V* values_out) {
     using Shape = Tile<T, K, THREADS, ITEMS>;
     constexpr u32 CHUNK = Shape::CHUNK;
@@ -178,6 +217,11 @@ __global__ void __launch_bounds__(THREADS, BULK ? 0 : 1)  // 1: else ptxas spill
     SHARED(u32, piece_length, K);
     SHARED(u64, piece_source, K);  // address of the 16 bytes that hold the piece's first key
     SHARED(u64, piece_bias, K);    // from a place in x to the position in the run (or its value's address)
+    constexpr u32 NARROW = NARROWED ? K : 1;
+    SHARED(u64, piece_row, NARROW);  // of the piece's first key in its run
+    SHARED(u32, piece_width, NARROW);
+    SHARED2(T, block_first, NARROW, Shape::BLOCKS);  // of the blocks of rows that the piece touches
+    SHARED2(bool, block_fits, NARROW, Shape::BLOCKS);
     SHARED1(u64, arrived);
     const Runs<T, K> runs{table};
     const u64 tile = blockIdx.x;
@@ -189,7 +233,13 @@ __global__ void __launch_bounds__(THREADS, BULK ? 0 : 1)  // 1: else ptxas spill
         const u64 cut = cuts[tile * K + r], cut_end = cuts[(tile + 1) * K + r];
         const u32 length = u32(cut_end - cut);
         const u64 address = u64(runs.keys(r) + cut);
-        const u32 lead = u32(address % 16 / sizeof(T));
+        u32 lead = u32(address % 16 / sizeof(T));
+        NarrowKeys<T> run{};
+        if constexpr (NARROWED) {
+            run = runs.narrow(r);
+            if (run.width) lead = u32((run.row + cut) % CHUNK);
+            if (threadIdx.x < K) piece_row[r] = run.row + cut, piece_width[r] = run.width;
+        }
         const u32 chunks = length == 0 ? 0 : (lead + length + CHUNK - 1) / CHUNK;
         u32 at = chunks;  // inclusive sum over the pieces
 #pragma unroll
@@ -208,13 +258,29 @@ __global__ void __launch_bounds__(THREADS, BULK ? 0 : 1)  // 1: else ptxas spill
             if constexpr (CARRY == INDEX) piece_bias[r] = runs.start(r) + cut - begin;
         }
         if constexpr (BULK) {
-            const u32 bytes = threadIdx.x < K && tail > head ? (tail - head) * 16 : 0;
+            u32 bytes = tail > head ? (tail - head) * 16 : 0;
+            T* target = x + (begin - lead) + head * CHUNK;
+            u64 source = address - lead * sizeof(T) + head * 16;
+            if (NARROWED && run.width) {
+                const Stage stage = stage_of(run, run.row + cut, length);
+                bytes = stage.bytes, source = stage.source, target = y + (begin - lead) + stage.skip / sizeof(T);
+            }
+            if (threadIdx.x >= K) bytes = 0;
             const u32 all = reduce_add(bytes);
             if (threadIdx.x == 0) bulk_expect(&arrived, all);
             warp_sync();
-            if (bytes)
-                bulk_load(x + (begin - lead) + head * CHUNK,
-                          reinterpret_cast<const T*>(address - lead * sizeof(T)) + head * CHUNK, bytes, &arrived);
+            if (bytes) bulk_load(target, reinterpret_cast<const void*>(source), bytes, &arrived);
+        }
+        if constexpr (NARROWED) {
+            for (u32 i = threadIdx.x; i < (K * Shape::BLOCKS + WARP - 1) / WARP * WARP; i += WARP) {
+                const u32 p = i / Shape::BLOCKS % K, b = i % Shape::BLOCKS;
+                const u64 row = shfl(run.row + cut, p) / NARROW_ROWS * NARROW_ROWS + b * NARROW_ROWS;
+                const NarrowKeys<T> its = runs.narrow(p);
+                if (i < K * Shape::BLOCKS && row < its.high && row + NARROW_ROWS > its.low) {
+                    const T first = its.ends[row / NARROW_ROWS * 2], last = its.ends[row / NARROW_ROWS * 2 + 1];
+                    block_first[p][b] = first, block_fits[p][b] = its.fits(first, last);
+                }
+            }
         }
     }
     block_sync();
@@ -225,6 +291,17 @@ __global__ void __launch_bounds__(THREADS, BULK ? 0 : 1)  // 1: else ptxas spill
         const u32 lead = begin[r] % CHUNK, head = lead > 0, tail = (lead + length[r]) / CHUNK;
         const T* source = reinterpret_cast<const T*>(piece_source[r]);
         T* target = x + (begin[r] - lead);
+        if constexpr (NARROWED) {
+            if (piece_width[r]) {
+                if constexpr (!BULK) {
+                    const Stage stage = stage_of(runs.narrow(r), piece_row[r], length[r]);
+                    T* staged = y + (begin[r] - lead) + stage.skip / sizeof(T);
+                    for (u32 c = threadIdx.x; c < stage.bytes / 16; c += THREADS)
+                        store16(staged + c * CHUNK, load16(reinterpret_cast<const T*>(stage.source) + c * CHUNK));
+                }
+                continue;
+            }
+        }
         if constexpr (!BULK)
             for (u32 c = head + threadIdx.x; c < tail; c += THREADS)
                 store16(target + c * CHUNK, load16(source + c * CHUNK));
@@ -236,6 +313,30 @@ __global__ void __launch_bounds__(THREADS, BULK ? 0 : 1)  // 1: else ptxas spill
     }
     if constexpr (BULK) bulk_wait(&arrived, 0);
     block_sync();
+    if constexpr (NARROWED) {
+        // --- keys of offsets, from y to x
+#pragma unroll 1
+        for (u32 r = 0; r < K; ++r) {
+            if (piece_width[r] == 0) continue;
+            const NarrowKeys<T> run = runs.narrow(r);
+            const u64 row = piece_row[r];
+            const u32 piece = piece_length[r], lead = u32(row % CHUNK), place = piece_begin[r] - lead;
+            const u32 low = u32(min(run.low - min(run.low, row - lead), u64(lead + piece)));
+            const u32 high = u32(min(run.high - min(run.high, row - lead), u64(lead + piece)));
+            const u32 in_block = u32((row - lead) % NARROW_ROWS), in_stage = u32((row - lead) % (16 / run.width));
+            const u8* staged = reinterpret_cast<const u8*>(y + place) + in_stage * run.width;
+            for (u32 e = threadIdx.x * CHUNK; e < lead + piece; e += THREADS * CHUNK) {
+                const u32 b = (in_block + e) / NARROW_ROWS;
+                if (e >= low && e + CHUNK <= high && block_fits[r][b]) {
+                    store16(x + place + e, run.widen(block_first[r][b], staged + e * run.width));
+                } else {
+                    for (u32 k = max(e, lead); k < min(e + CHUNK, lead + piece); ++k)
+                        x[place + k] = run[row - lead + k - run.row];
+                }
+            }
+        }
+        block_sync();
+    }
 
     // --- rounds
     const Codes<T, CODING> in_x{x, codec}, in_y{y, codec};

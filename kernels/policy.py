@@ -374,7 +374,7 @@ class MergeShape:
 
 
 MERGE_CUT_THREADS = 256  # merge_kway.cu: CUT_THREADS
-NARROW_ROWS, NARROW_THREADS, NARROW_ITEMS = 2048, 256, 8  # merge_narrow.cu
+NARROW_ROWS, NARROW_THREADS = 2048, 256  # narrow.cuh, merge_narrow.cu
 NARROW_LEAST = 1 << 28  # bytes of keys below which the link is as fast
 
 # (bytes of a key, more than two runs) -> threads, items alone, items when each key carries its 16-bit place. Large

@@ -6,14 +6,13 @@ import functools
 import importlib
 from typing import Any
 
+from distsort import blocks
 from distsort.backends.base import Backend
 from distsort.backends.numpy import NumpyBackend
-from distsort.columns import Columns
 from distsort.errors import OptionError
 
 __all__ = ["Backend", "get_backend"]
 
-_ON_DEVICE = ("cupy", "cudf")
 _NUMPY = NumpyBackend()
 
 
@@ -42,8 +41,7 @@ def get_backend(name: str | None, block: Any) -> Backend:
     >>> get_backend(None, np.arange(3)).name
     'numpy'
     """
-    first = block.arrays[0] if isinstance(block, Columns) else block
-    on_device = any(kind.__module__.partition(".")[0] in _ON_DEVICE for kind in type(first).__mro__)
+    on_device = blocks.on_device(block)
     if name is None:
         name = "cupy" if on_device else "numpy"
     if name == "numpy":

@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 from distsort import blocks
 from distsort.backends import cupy_merge, cupy_radix, cupy_rows
-from distsort.backends.cupy_keys import Coded, device_columns, is_on_device
+from distsort.backends.cupy_keys import Coded, device_columns
 from distsort.backends.cupy_radix import cascade
 from distsort.kernels import policy
 from distsort.order import Order, array_order
@@ -47,7 +47,7 @@ class CupyBackend:
 
     def sort(self, values: Array, descending: bool) -> Array:
         """See `Backend`."""
-        if not is_on_device(values) or values.dtype.kind not in "buif":
+        if not blocks.on_device(values) or values.dtype.kind not in "buif":
             return blocks.take(values, self.argsort((values,), array_order(descending)))
         flat = cupy.ascontiguousarray(values)
         kind, size = flat.dtype.kind, flat.dtype.itemsize
@@ -57,7 +57,7 @@ class CupyBackend:
 
     def merge(self, runs: Sequence[Array], descending: bool) -> Array:
         """See `Backend`."""
-        if is_on_device(runs[0]) and runs[0].dtype.kind in "buif":
+        if blocks.on_device(runs[0]) and runs[0].dtype.kind in "buif":
             return _synchronised(cupy_merge.merge([cupy.ascontiguousarray(run) for run in runs], descending))
         whole = blocks.concat(list(runs))
         bounds = np.cumsum([0, *map(len, runs)])
@@ -65,14 +65,14 @@ class CupyBackend:
 
     def sort_lines(self, values: Array, descending: bool) -> Array:
         """See `Backend`."""
-        if is_on_device(values) and cupy_rows.fits(values.dtype, values.shape[1], index=False):
+        if blocks.on_device(values) and cupy_rows.fits(values.dtype, values.shape[1], index=False):
             return _synchronised(cupy_rows.sort_rows(cupy.ascontiguousarray(values), descending))
-        library = cupy if is_on_device(values) else np
+        library = cupy if blocks.on_device(values) else np
         return library.take_along_axis(values, self.argsort_lines(values, descending), axis=-1)
 
     def argsort_lines(self, values: Array, descending: bool) -> Any:
         """See `Backend`; int64, on the side where the values are."""
-        here = is_on_device(values)
+        here = blocks.on_device(values)
         library = cupy if here else np
         lines, n = values.shape
         if here and cupy_rows.fits(values.dtype, n, index=True):
@@ -104,7 +104,7 @@ def _synchronised(result: Any) -> Any:
 
 def _beside(columns: Sequence[Any], index: Any) -> Any:
     """Return the index on the side where the columns are."""
-    if is_on_device(columns[0]):
+    if blocks.on_device(columns[0]):
         return _synchronised(index)
     return index.get()
 

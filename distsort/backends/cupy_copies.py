@@ -1,35 +1,32 @@
-"""Copies from memory of other GPUs, on streams of their own: the links are busy while the processors are, too."""
+"""Copies from memory of other GPUs, on a stream of their own: the links are busy while the processors are, too."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
 from typing import Any
 
 import cupy
 import numpy as np
 import numpy.typing as npt
 
-from distsort.backends.cupy_narrow import Offsets, Widener
+from distsort.backends.cupy_narrow import Offsets
 from distsort.kernels import policy
 
 IntArray = npt.NDArray[np.int64]
 
-# Streams that share the copy of a frame of so many bytes or more: one engine may not fill the links both ways.
-COPY_STREAMS, COPY_SPLIT = 2, 1 << 26
+# Offsets are copied from a multiple of so many rows on: what the kernel loads begins at a multiple of 16 bytes.
+ALIGNED = 8
 
 
-def copy_streams() -> list[Any]:
-    """Return streams for `copy_async`, which wait for none of the default stream's work."""
-    return [cupy.cuda.Stream(non_blocking=True) for _ in range(COPY_STREAMS)]
+@functools.cache
+def copy_stream() -> Any:
+    """Return a stream for `copy_async`, which waits for none of the default stream's work."""
+    return cupy.cuda.Stream(non_blocking=True)
 
 
-def copy_async(source: int, target: int, nbytes: int, streams: Sequence[Any]) -> None:
-    """Begin to copy `nbytes` from one address to another, by all streams where it is much."""
-    parts = len(streams) if nbytes >= COPY_SPLIT else 1
-    step = max(-(-nbytes // (256 * parts)), 1) * 256
-    for at, stream in zip(range(0, nbytes, step), streams, strict=False):
-        size, kind = min(step, nbytes - at), cupy.cuda.runtime.memcpyDefault
-        cupy.cuda.runtime.memcpyAsync(target + at, source + at, size, kind, stream.ptr)
+def copy_async(source: int, target: int, nbytes: int, stream: Any) -> None:
+    """Begin to copy `nbytes` from one address to another."""
+    cupy.cuda.runtime.memcpyAsync(target, source, nbytes, cupy.cuda.runtime.memcpyDefault, stream.ptr)
 
 
 class Incoming:
@@ -49,53 +46,47 @@ class Incoming:
 
     Attributes
     ----------
-    places
-        Addresses of the first key of each stretch once it has arrived, good until the next one does.
+    keys
+        Addresses of the first key of each stretch: here, where it lies once it has arrived, good until the next one in
+        its room does; of offsets there.
+    narrow
+        What else the merge is to know of the offsets of each stretch, as struct Runs of merge_kway.cu has it: int64,
+        shape (7, stretches); zeros without.
     """
 
     def __init__(self, run: Any, first: IntArray, last: IntArray, rooms: int) -> None:
         memory, size = run.data.mem, run.dtype.itemsize
         known: Offsets | None = memory.offsets
         length, turn = int((last - first).max(initial=0)), np.arange(len(first)) % rooms
-        self._widener: Widener | None = None
+        self.narrow = np.zeros((7, len(first)), np.int64)
+        there = run.data.ptr + first * size
         if known is None:
             self._kept = [cupy.empty(length, run.dtype) for _ in range(rooms)]
-            self._rows: list[tuple[int, ...]] = []
-            self._copies = _listed(run.data.ptr + first * size, self._addresses(turn), (last - first) * size)
-            self.places = self._addresses(turn)
+            self.keys = self._addresses(turn)
+            self._copies = _listed(there, self.keys, (last - first) * size)
             return
-        width, aligned = known.values.dtype.itemsize, policy.NARROW_ITEMS
-        self._kept = [cupy.empty(length + 2 * aligned, known.values.dtype) for _ in range(rooms)]
-        keys, ends = cupy.empty(length + aligned, run.dtype), cupy.empty_like(known.ends)
+        width = known.values.dtype.itemsize
+        self.keys = there
+        self._kept = [cupy.empty(length + 2 * ALIGNED, known.values.dtype) for _ in range(rooms)]
         row = (run.data.ptr - memory.ptr) // size + first
-        stop = row + last - first
-        begin = row - row % aligned
-        low = np.clip(begin, known.start, known.stop)
-        low -= low % aligned
-        high = np.maximum(low, np.minimum(stop, known.stop))
-        copied = self._addresses(turn)
-        self._copies = _listed(known.values.data.ptr + (low - known.start) * width, copied, (high - low) * width)
-        self._rows = _listed(copied, np.full_like(row, keys.data.ptr), low, high, begin, stop)
-        self.places = keys.data.ptr + (row - begin) * size
-        self._kept += [keys, ends]
-        self._widener = Widener(known, size, memory.ptr, ends.data.ptr)
-        stream, kind = cupy.cuda.get_current_stream(), cupy.cuda.runtime.memcpyDefault
-        cupy.cuda.runtime.memcpyAsync(ends.data.ptr, known.ends.data.ptr, ends.nbytes, kind, stream.ptr)
+        low = np.clip(row, known.start, known.stop)
+        low -= low % ALIGNED
+        high = np.maximum(low, np.minimum(row + last - first, known.stop))
+        rooms_of, ends = self._addresses(turn), cupy.empty_like(known.ends)
+        self._copies = _listed(known.values.data.ptr + (low - known.start) * width, rooms_of, (high - low) * width)
+        blocks = ends.data.ptr - known.start // policy.NARROW_ROWS * 2 * size
+        for at, value in enumerate((rooms_of - low * width, blocks, row, low, high, width, known.down)):
+            self.narrow[at] = value
+        self._kept.append(ends)
+        copy_async(known.ends.data.ptr, ends.data.ptr, ends.nbytes, cupy.cuda.get_current_stream())
 
     def _addresses(self, turn: IntArray) -> IntArray:
         return np.array([room.data.ptr for room in self._kept])[turn]
 
-    def begin(self, stretch: int, streams: Sequence[Any]) -> None:
+    def begin(self, stretch: int, stream: Any) -> None:
         """Begin to copy a stretch."""
         source, target, nbytes = self._copies[stretch]
-        copy_async(source, target, nbytes, streams)
-
-    def arrive(self, stretch: int) -> None:
-        """Let the current stream, which has waited for the copy, make keys of offsets, if that is what has come."""
-        if self._widener is not None:
-            offsets, out, first, stop, begin, end = self._rows[stretch]
-            if end > begin:
-                self._widener(offsets, out, first, stop, begin, end)
+        copy_async(source, target, nbytes, stream)
 
 
 def crossing(run: Any) -> int:

@@ -29,7 +29,7 @@ import numpy as np
 import numpy.typing as npt
 
 from distsort import blocks
-from distsort.backends.cupy_copies import copy_async, copy_streams
+from distsort.backends.cupy_copies import copy_async, copy_stream
 from distsort.blocks import Block
 from distsort.columns import Columns
 from distsort.device_memory import device_work
@@ -116,6 +116,24 @@ def packing_stream() -> Any:
     return cupy.cuda.Stream(non_blocking=True)
 
 
+@functools.cache
+def _progress() -> Any:
+    return cupy.cuda.Event(disable_timing=True, interprocess=True)
+
+
+def packing_event() -> bytes | None:
+    """Return the handle of the event by which other processes see how far `packing_stream` is; None without such."""
+    try:
+        return bytes(cupy.cuda.runtime.ipcGetEventHandle(_progress().ptr))
+    except CUDARuntimeError:
+        return None
+
+
+def record_packing() -> None:
+    """Let that event be where the packing stream is now. Who waits for an earlier place waits for this one, too."""
+    _progress().record(packing_stream())
+
+
 def wait_for_packing(made_of: Sequence[Block]) -> None:
     """Wait until what was put together of such blocks is complete; cudf works on the default stream only."""
     if any(blocks.library(block) == "cudf" for block in made_of):
@@ -197,10 +215,10 @@ class Mappings:
 
     def __init__(self) -> None:
         self._open: dict[tuple[str, int], tuple[int, int]] = {}
+        self._events: dict[tuple[str, bytes], int] = {}
         self._users: Counter[str] = Counter()
         self._gone: set[str] = set()
         self._lock = threading.Lock()
-        self._streams = copy_streams()
 
     def __len__(self) -> int:
         return len(self._open)
@@ -219,11 +237,10 @@ class Mappings:
                 copies = [cupy.empty(f.nbytes, np.uint8) for f in frames]
             for frame, copy in zip(frames, copies, strict=True):
                 if frame.nbytes:
-                    copy_async(self._pointer(peer, frame) + frame.offset, copy.data.ptr, copy.nbytes, self._streams)
+                    copy_async(self._pointer(peer, frame) + frame.offset, copy.data.ptr, copy.nbytes, copy_stream())
             return copies
         finally:
-            for stream in self._streams:
-                stream.synchronize()
+            copy_stream().synchronize()
             self.release((peer,))
 
     def view(self, peer: str, frames: Sequence[Exported]) -> list[Frame]:
@@ -244,6 +261,22 @@ class Mappings:
             memory = Mapped(pointer, frame.nbytes, self, number)
             views.append(cupy.ndarray(frame.nbytes, np.uint8, cupy.cuda.MemoryPointer(memory, 0)))
         return views
+
+    def reached(self, peer: str, handle: bytes) -> bool:
+        """Whether a peer is where it last recorded an event; only for who has called `hold`, until `release`.
+
+        Asked, not waited for on the device: what a peer does not reach that dies would never come.
+
+        Raises
+        ------
+        CUDARuntimeError
+            The event cannot be opened.
+        """
+        with self._lock:
+            event = self._events.get((peer, handle))
+            if event is None:
+                event = self._events[peer, handle] = int(cupy.cuda.runtime.ipcOpenEventHandle(handle))
+        return int(cupy.cuda.runtime.eventQuery(event)) == 0
 
     def hold(self, peer: str) -> None:
         """Keep the mappings of a peer open until `release`, even if it is gone before."""
@@ -276,7 +309,7 @@ class Mappings:
     def close(self, peer: str | None = None) -> None:
         """Unmap the memory of one peer, or of all; what is being read is unmapped when that ends."""
         with self._lock:
-            for name in {k[0] for k in self._open} if peer is None else {peer}:
+            for name in {k[0] for k in (*self._open, *self._events)} if peer is None else {peer}:
                 if self._users[name]:
                     self._gone.add(name)
                 else:
@@ -286,6 +319,8 @@ class Mappings:
         for key in [k for k in self._open if k[0] == peer]:
             _, pointer = self._open.pop(key)
             cupy.cuda.runtime.ipcCloseMemHandle(pointer)
+        for name in [k for k in self._events if k[0] == peer]:
+            cupy.cuda.runtime.eventDestroy(self._events.pop(name))
 
 
 def wait() -> None:

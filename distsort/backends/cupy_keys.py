@@ -17,6 +17,7 @@ from typing import Any
 import cupy
 import numpy as np
 
+from distsort import blocks
 from distsort.errors import InputError, KeyTypeError
 from distsort.kernels import policy
 from distsort.keys import encode
@@ -58,7 +59,7 @@ def device_columns(columns: Sequence[Any], order: Order) -> list[Coded]:
     """
     if len(columns) != len(order):
         raise InputError(f"{len(columns)} key columns were given for the {len(order)} keys of '{order}'")
-    here = [is_on_device(column) for column in columns]
+    here = [blocks.on_device(column) for column in columns]
     if not any(here):
         return [_word(word) for word in encode(columns, order).words]
     if not all(here):
@@ -70,11 +71,6 @@ def device_columns(columns: Sequence[Any], order: Order) -> list[Coded]:
         else:
             words += _cudf_words(column, key)
     return words
-
-
-def is_on_device(column: Any) -> bool:
-    """Whether a column or block is cupy's or cudf's."""
-    return any(kind.__module__.partition(".")[0] in ("cupy", "cudf") for kind in type(column).__mro__)
 
 
 def _word(values: Any) -> Coded:

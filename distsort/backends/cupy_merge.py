@@ -10,7 +10,8 @@ Of runs that lie on another GPU, much is copied before it is merged, stretch by 
 engine fills the link better than the loads of a kernel do::
 
     copy    | 0 | 1 | 2 | 3 | ...          the next stretches cross while one is merged
-    merge       | 0 | 1 | 2 | 3 | ...      co-ranks tell what each stretch needs of each run
+    cuts        |0| |1| |2| |3| ...        of their tiles, few threads, before what the GPU is at
+    merge         | 0 | 1 | 2 | 3 | ...    co-ranks tell what each stretch needs of each run
 
 Memory beyond the inputs and the result: a table of 8 bytes a run for each tile of some thousands of keys; with more
 than eight runs once more the result; three stretches of 128 MiB for runs on another GPU, more where they are skewed.
@@ -18,6 +19,7 @@ than eight runs once more the result; three stretches of 128 MiB for runs on ano
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -26,7 +28,7 @@ import cupy
 import numpy as np
 import numpy.typing as npt
 
-from distsort.backends.cupy_copies import Incoming, copy_streams, crossing
+from distsort.backends.cupy_copies import Incoming, copy_stream, crossing
 from distsort.backends.cupy_ipc import is_mapped
 from distsort.backends.cupy_keys import Coded, device_columns
 from distsort.backends.cupy_launch import UNSIGNED, device
@@ -40,6 +42,7 @@ MOST_RUNS = 8
 
 # Bytes of one stretch that lie on other GPUs, of so many stretches that may be under way; rows of one at most.
 STRETCH, ROOMS, STRETCH_ROWS = 1 << 27, 3, 1 << 31
+RUNS_ROWS = 11  # of struct Runs of merge_kway.cu, of runs that come as offsets
 _CODEC = np.dtype((np.void, 40))  # struct Codec of keys.cuh
 
 
@@ -160,9 +163,16 @@ def co_ranks(keys: Sequence[Any], order: Order, start: int, stop: int) -> npt.ND
         return None
     runs, codec = [Run(word.values, 0) for (word,) in words], words[0][0].codec
     _, k, cuts_kernel, _ = _kernels(len(runs), runs[0].keys.dtype, codec, "NOTHING", None)
-    table = cupy.asarray(_table(runs, k))
-    found = _cuts(cuts_kernel, table, _coded(codec), start, stop, stop - start, 2, k).get()
+    with _ahead():
+        table = cupy.asarray(_table(runs, k))
+        found = _cuts(cuts_kernel, table, _coded(codec), start, stop, stop - start, 2, k).get()
     return found.astype(np.int64)[:, : len(runs)].T
+
+
+@functools.cache
+def _ahead() -> Any:
+    """Return the stream, and context, of what takes few threads and is waited for: before what else the GPU is at."""
+    return cupy.cuda.Stream(non_blocking=True, priority=-1)
 
 
 def _numbered(runs: Sequence[Any], values: Sequence[Any] | None = None) -> list[Run]:
@@ -218,13 +228,18 @@ def _launch(
 
 
 def _kernels(
-    runs: int, dtype: np.dtype[Any], codec: policy.Codec, carry: str, value_dtype: np.dtype[Any] | None
+    runs: int,
+    dtype: np.dtype[Any],
+    codec: policy.Codec,
+    carry: str,
+    value_dtype: np.dtype[Any] | None,
+    narrowed: bool = False,
 ) -> tuple[policy.MergeShape, int, Any, Any]:
     """Return shape, ways and the two kernels of a merge of up to eight runs."""
     k = next(k for k in (2, 4, 8) if k >= runs)
     capability, _ = device(cupy.cuda.runtime.getDevice())
     shape = policy.merge_shape(capability, dtype.itemsize, k, carry != "NOTHING")
-    return shape, k, *kernels(FILE, kernel_names(shape, k, dtype, codec, carry, value_dtype))
+    return shape, k, *kernels(FILE, kernel_names(shape, k, dtype, codec, carry, value_dtype, narrowed))
 
 
 def _coded(codec: policy.Codec) -> Any:
@@ -258,38 +273,38 @@ def _merge_streamed(runs: Sequence[Any], codec: policy.Codec, stretches: int) ->
     table = cupy.asarray(_table(_numbered(runs), k))
     cuts = _cuts(cuts_kernel, table, coded, 0, total, stretch, stretches + 1, k).get().astype(np.int64)
     far: list[Incoming] = []
-    tables = np.zeros((stretches, 4, k), np.uint64)  # struct Runs of merge_kway.cu, without what only indices need
+    tables = np.zeros((stretches, RUNS_ROWS, k), np.int64)
     for r, run in enumerate(runs):
         first, last = cuts[:-1, r], cuts[1:, r]
-        places = run.data.ptr + first * size
+        tables[:, 0, r], tables[:, 1, r] = run.data.ptr + first * size, last - first
         if is_mapped(run):
             far.append(Incoming(run, first, last, ROOMS))
-            places = far[-1].places
-        tables[:, 0, r], tables[:, 1, r] = places, last - first
+            tables[:, 0, r], tables[:, 4:, r] = far[-1].keys, far[-1].narrow.T
+    if tables[:, 4:].any():
+        _, _, cuts_kernel, tiles_kernel = _kernels(len(runs), dtype, codec, "NOTHING", None, narrowed=True)
     there, tile = cupy.asarray(tables), shape.tile(size, k)
-    tile_cuts = cupy.empty((-(-stretch // tile) + 1, k), np.uint64)
-    here, streams = cupy.cuda.get_current_stream(), copy_streams()
+    tile_cuts = [cupy.empty((-(-stretch // tile) + 1, k), np.uint64) for _ in range(ROOMS)]
+    here, copying, ahead = cupy.cuda.get_current_stream(), copy_stream(), _ahead()
     free = [here.record() for _ in range(ROOMS)]
     for i in range(stretches):
-        for stream in streams:
-            stream.wait_event(free[i % ROOMS])
+        copying.wait_event(free[i % ROOMS])
         for incoming in far:
-            incoming.begin(i, streams)
-        for stream in streams:
-            here.wait_event(stream.record())
-        for incoming in far:
-            incoming.arrive(i)
-        rows, target = np.uint64(min(stretch, total - i * stretch)), np.uint64(out.data.ptr + i * stretch * size)
-        here_table, tiles = np.uint64(there.data.ptr + i * tables[0].nbytes), -(-int(rows) // tile)
-        _cut_tiles(cuts_kernel, here_table, coded, 0, int(rows), tile, tiles + 1, k, tile_cuts)
-        arguments = (here_table, coded, rows, tile_cuts, target, np.uint64(0))
+            incoming.begin(i, copying)
+        ahead.wait_event(copying.record())
+        rows, target = min(stretch, total - i * stretch), np.uint64(out.data.ptr + i * stretch * size)
+        its_table, its_cuts = np.uint64(there.data.ptr + i * tables[0].nbytes), tile_cuts[i % ROOMS]
+        tiles = -(-rows // tile)
+        with ahead:
+            _cut_tiles(cuts_kernel, its_table, coded, 0, rows, tile, tiles + 1, k, its_cuts)
+        here.wait_event(ahead.record())
+        arguments = (its_table, coded, np.uint64(rows), its_cuts, target, np.uint64(0))
         tiles_kernel(tiles, shape.threads, arguments, shape.shared(size, k, False))
         free[i % ROOMS] = here.record()
     return out
 
 
 def _table(runs: list[Run], k: int) -> npt.NDArray[np.uint64]:
-    """Return what struct Runs of merge_kway.cu reads: addresses, lengths, starts, addresses of values."""
+    """Return what struct Runs of merge_kway.cu reads of whole keys: addresses, lengths, starts, addresses of values."""
     table = np.zeros((4, k), np.uint64)
     for r, run in enumerate(runs):
         values = 0 if run.values is None else run.values.data.ptr
@@ -304,14 +319,15 @@ def kernel_names(
     codec: policy.Codec,
     carry: str,
     value_dtype: np.dtype[Any] | None,
+    narrowed: bool = False,
 ) -> tuple[str, str]:
-    """Return the instantiations of merge_cuts and merge_tiles for a merge."""
+    """Return the instantiations of merge_cuts and merge_tiles for a merge; `narrowed`: some runs come as offsets."""
     key = UNSIGNED[dtype.itemsize]
     value = "u32" if value_dtype is None else UNSIGNED[value_dtype.itemsize]
     plain = codec == policy.codec("u", 8)
     coding = "PLAIN" if plain else "FLIPPED" if not (codec.negative or codec.lift or codec.infinity) else "CODED"
-    bulk = str(shape.bulk).lower()
+    bulk, tail = str(shape.bulk).lower(), ", true" if narrowed else ""
     return (
-        f"merge_cuts<{key}, {k}, {coding}>",
-        f"merge_tiles<{key}, {value}, {k}, {shape.threads}, {shape.items}, {coding}, {carry}, {bulk}>",
+        f"merge_cuts<{key}, {k}, {coding}{tail}>",
+        f"merge_tiles<{key}, {value}, {k}, {shape.threads}, {shape.items}, {coding}, {carry}, {bulk}{tail}>",
     )

@@ -1,11 +1,12 @@
 """Sorted integers as offsets: what crosses to another GPU in the place of the keys, where they are dense.
 
-owner     keys --narrow--> offsets of 2 or 4 bytes, of the share of the run that a reader will want
-reader    offsets are copied; --widen--> keys, with what does not fit an offset read over the link (merge_narrow.cu)
+owner     keys --narrow--> offsets of 2 or 4 bytes, of the share of the run that a reader will want (merge_narrow.cu)
+reader    offsets are copied; the merge makes keys of them, and reads what does not fit one over the link (narrow.cuh)
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 from dataclasses import dataclass
 from typing import Any
@@ -18,6 +19,9 @@ from distsort.kernels.instances import narrow_name
 from distsort.kernels.loader import kernels
 
 FILE = "merge_narrow.cu"
+
+STEPS = 64
+"""Steps through a run by which its density is told."""
 
 
 @dataclass(frozen=True)
@@ -43,85 +47,62 @@ class Offsets:
     down: bool
 
 
-def narrow(keys: Any, down: bool, share: tuple[float, float]) -> Offsets | None:
-    """Return the offsets of a share of a run.
+def width_of(keys: Any, share: tuple[float, float]) -> int | None:
+    """Return the bytes of an offset for a share of a run.
 
     Parameters
     ----------
     keys
-        Contiguous cupy array, shape (n,), in order, the beginning of an allocation.
-    down
-        Whether it descends.
+        Contiguous cupy array, shape (n,), in order.
     share
         Where the share begins and ends, of the whole run; 0 to 1.
 
     Returns
     -------
-    Offsets
-        None for keys that are no integers of 4 or 8 bytes, for a share that crosses faster than it becomes narrow, and
-        where the mean distance of keys says that most would not fit.
+    int
+        2 or 4. None for keys that are no integers of 4 or 8 bytes, for a share that crosses faster than it becomes
+        narrow, and where keys are far apart: twice the mean distance in the widest of some steps through the run must
+        fit, so that no more blocks can do without offsets than offsets save.
     """
-    n, size = len(keys), keys.dtype.itemsize
-    start = int(share[0] * n) // policy.NARROW_ROWS * policy.NARROW_ROWS
-    stop = min(math.ceil(share[1] * n), n)
+    size, (start, stop) = keys.dtype.itemsize, _rows(keys, share)
     if keys.dtype.kind not in "iu" or (stop - start) * size < policy.NARROW_LEAST or keys.data.ptr % 16:
         return None
-    first, last = keys[:: n - 1].get().tolist()
-    reach = abs(last - first) / n * policy.NARROW_ROWS
-    width = next((w for w in (2, 4) if w < size and 2 * reach < 1 << 8 * w), None)
-    if width is None:
-        return None
-    blocks = _blocks(start, stop)
-    values, ends = cupy.empty(stop - start, f"u{width}"), cupy.empty(2 * blocks, keys.dtype)
-    (kernel,) = kernels(FILE, (narrow_name("narrow", size, width, down),))
-    kernel(blocks, policy.NARROW_THREADS, (keys, np.uint64(start), np.uint64(stop), values, ends))
+    step = max(len(keys) // STEPS, 1)
+    seen = keys[::step].get().tolist()
+    widest = max(abs(b - a) for a, b in itertools.pairwise(seen))
+    return next((w for w in (2, 4) if w < size and 2 * widest * policy.NARROW_ROWS < step << 8 * w), None)
+
+
+def offsets_for(keys: Any, down: bool, share: tuple[float, float], width: int) -> Offsets:
+    """Return memory for the offsets of a share of a run, which `narrow` fills.
+
+    Parameters
+    ----------
+    keys, share
+        As of `width_of`; keys are the beginning of an allocation.
+    down
+        Whether the run descends.
+    width
+        Bytes of an offset.
+    """
+    start, stop = _rows(keys, share)
+    values, ends = cupy.empty(stop - start, f"u{width}"), cupy.empty(2 * _blocks(start, stop), keys.dtype)
     return Offsets(values, ends, start, stop, down)
 
 
-def widen(known: Offsets, first: int, keys: Any, begin: int, out: Any) -> None:
-    """Make keys of offsets that were copied here.
-
-    Parameters
-    ----------
-    known
-        Offsets and ends; in memory of this GPU some of the offsets, from row `first` on.
-    first
-        A multiple of `policy.NARROW_ITEMS`.
-    keys
-        The run as it lies on the other GPU.
-    begin
-        The first row that is wanted, another such multiple.
-    out
-        Where they go: contiguous, of the dtype of the run, at a multiple of 16 bytes.
-    """
-    widener = Widener(known, keys.dtype.itemsize, keys.data.ptr, known.ends.data.ptr)
-    rows = (first, first + len(known.values), begin, begin + len(out))
-    widener(known.values.data.ptr, out.data.ptr, *rows)
+def narrow(keys: Any, known: Offsets) -> None:
+    """Fill the offsets of a run, on the current stream."""
+    name = narrow_name(keys.dtype.itemsize, known.values.dtype.itemsize, known.down)
+    (kernel,) = kernels(FILE, (name,))
+    rows = map(np.uint64, (known.start, known.stop))
+    kernel(len(known.ends) // 2, policy.NARROW_THREADS, (keys, *rows, known.values, known.ends))
 
 
-class Widener:
-    """Makes keys of the copied offsets of one run, stretch by stretch; all memory is told by its address.
-
-    Parameters
-    ----------
-    known
-        What the owner says of its offsets.
-    size
-        Bytes of a key.
-    keys, ends
-        The run as it lies on the other GPU; the ends of all its blocks, copied.
-    """
-
-    def __init__(self, known: Offsets, size: int, keys: int, ends: int) -> None:
-        name = narrow_name("widen", size, known.values.dtype.itemsize, known.down)
-        (self._kernel,) = kernels(FILE, (name,))
-        self._keys, self._ends, self._base = np.uint64(keys), np.uint64(ends), np.uint64(known.start)
-
-    def __call__(self, offsets: int, out: int, first: int, stop: int, begin: int, end: int) -> None:
-        """Write rows ``[begin, end)`` to `out`, of which offsets of ``[first, stop)`` are there."""
-        copied, wanted = map(np.uint64, (offsets, first, stop)), map(np.uint64, (begin, end, out))
-        arguments = (self._keys, *copied, self._ends, self._base, *wanted)
-        self._kernel(_blocks(begin, end), policy.NARROW_THREADS, arguments)
+def _rows(keys: Any, share: tuple[float, float]) -> tuple[int, int]:
+    """Return first and last row of a share, in whole blocks from the first on."""
+    n = len(keys)
+    start = int(share[0] * n) // policy.NARROW_ROWS * policy.NARROW_ROWS
+    return start, min(math.ceil(share[1] * n), n)
 
 
 def _blocks(start: int, stop: int) -> int:

@@ -1,15 +1,16 @@
 """Whole runs of other workers, mapped where they lie: how a part sees all runs without moving any.
 
 part        asks ........... | maps the runs, finds its co-ranks | merges
-owner       makes the run -> | lends it -> makes its narrow form |
+owner       makes the run -> | lends it, makes its narrow form   |
 """
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from distsort.exchange.handles import Options, Source
@@ -18,6 +19,9 @@ from distsort.exchange.store import LostRunError
 from distsort.local import Run
 
 Answer = dict[str, Any]
+
+LOOK_AGAIN = 5e-5
+"""Seconds between two looks at what another GPU is at; it takes one or two milliseconds."""
 
 
 @dataclass
@@ -29,7 +33,7 @@ class Borrowed:
     runs
         None where one of them cannot be mapped.
     complete
-        To be called before they are read in bulk: waits for forms of them that their owners were still making.
+        To be called before they are read in bulk: waits for narrow forms that their owners are still making.
     """
 
     runs: list[Run] | None
@@ -38,12 +42,12 @@ class Borrowed:
 
 @dataclass
 class _Loan:
-    """What one owner has lent: which of the runs, its answer, and the question for their narrow forms."""
+    """What one owner has lent: which of the runs, one of them, and its answer."""
 
     address: str
     mine: list[int]
+    source: Source
     answer: Answer
-    narrow: asyncio.Task[Answer] | None
 
 
 @contextlib.contextmanager
@@ -72,30 +76,32 @@ def borrow(
     loans: list[_Loan] = []
     holder, key = reader.holder, reader.worker.get_current_task()
     with reader.until_read(held, options):
-        try:
-            found = holder.call(_borrow(reader, key, sources, options, share, held, loans))
-            for loan in loans:
-                lent = holder.devices.unpack(loan.address, loan.answer, True)
-                found.update(zip(loan.mine, lent, strict=True) if lent is not None else ())
-            runs = [found[i] for i in range(len(sources))] if len(found) == len(sources) else None
+        found = holder.call(_borrow(reader, key, sources, options, share, held, loans))
+        forming = []
+        for loan in loans:
+            lent = holder.devices.unpack(loan.address, loan.answer, True)
+            if lent is None:
+                continue
+            found.update(zip(loan.mine, lent, strict=True))
+            if holder.devices.attach(loan.address, loan.answer, lent):
+                forming.append(loan)
 
-            async def wait() -> None:
-                with reader.cancellable(key):
-                    await asyncio.gather(*_asked(loans))
+        def complete() -> None:
+            for loan in forming:
+                _until(partial(holder.devices.complete, loan.address, loan.answer), reader, loan.source, options)
 
-            def complete() -> None:
-                # A thread sees without a trip through the loop that there is nothing to wait for.
-                if not all(task.done() for task in _asked(loans)):
-                    holder.call(wait())
-                for loan in loans:
-                    if loan.narrow is not None:
-                        holder.devices.attach(loan.address, loan.narrow.result(), [found[i] for i in loan.mine])
-                        loan.narrow = None
+        runs = [found[i] for i in range(len(sources))] if len(found) == len(sources) else None
+        yield Borrowed(runs, complete)
 
-            yield Borrowed(runs, complete)
-        finally:
-            if asked := _asked(loans):
-                holder.loop.call_soon_threadsafe(_give_up, asked)
+
+def _until(there: Callable[[], bool], reader: Reader, source: Source, options: Options) -> None:
+    """Wait for what the GPU of an owner is at, as long as it lives."""
+    end = time.monotonic() + options.timeout
+    while not there():
+        reader.look(source)
+        if time.monotonic() > end:
+            raise Trouble(source, "silent", f"its narrow form was not complete in {options.timeout:g} s")
+        time.sleep(LOOK_AGAIN)
 
 
 async def _borrow(
@@ -128,27 +134,11 @@ async def _borrow(
             return
         devices.hold(address)
         held.append((asked[0], answer["lease"]))
-        loan = _Loan(address, mine, answer, None)
-        if answer["later"]:
-            fields = {"lease": answer["lease"]}
-            loan.narrow = asyncio.ensure_future(reader.ask(asked, "distsort_narrow", fields, options))
-        loans.append(loan)
+        loans.append(_Loan(address, mine, asked[0], answer))
 
     with reader.cancellable(key):
         await reader.all_of(ask(address, mine) for address, mine in by_address(sources))
     return found
-
-
-def _asked(loans: Sequence[_Loan]) -> list[asyncio.Task[Answer]]:
-    """Return the questions for narrow forms of which the answers have not been taken."""
-    return [loan.narrow for loan in loans if loan.narrow is not None]
-
-
-def _give_up(asked: Sequence[asyncio.Task[Answer]]) -> None:
-    """Let go of questions whose answers are not wanted any more; what went wrong with them does not matter."""
-    for task in asked:
-        if not task.cancel() and not task.cancelled():
-            task.exception()
 
 
 async def _own(reader: Reader, source: Source) -> Run | None:

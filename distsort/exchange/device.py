@@ -35,7 +35,7 @@ from distributed.protocol import to_serialize
 from distsort import device_memory
 from distsort.backends import cupy_ipc
 from distsort.device_memory import device_work
-from distsort.exchange.device_narrow import NarrowForms, attach
+from distsort.exchange import device_narrow
 from distsort.local import Run
 
 UNMAP_AFTER, EMPTY_AFTER = 5.0, 15.0
@@ -61,7 +61,6 @@ class DeviceTransport:
         self.over_ucx = over_ucx
         self.host = cupy_ipc.host_id()
         self.leases: dict[str, tuple[str, list[Any]]] = {}
-        self._becoming: dict[str, NarrowForms] = {}
         self._mappings = cupy_ipc.Mappings()
         self._unmappable: set[str] = set()
         self._lock = threading.Lock()
@@ -91,47 +90,32 @@ class DeviceTransport:
     def _exportable(self) -> bool:
         return cupy_ipc.exportable()
 
-    def lend(self, runs: Sequence[Run], down: Sequence[bool], host: str, reader: str) -> dict[str, Any]:
+    def lend(
+        self, runs: Sequence[Run], down: Sequence[bool], share: tuple[float, float], host: str, reader: str
+    ) -> dict[str, Any]:
         """Turn whole runs into an answer for a reader that maps them; an empty lease where it cannot.
 
         Parameters
         ----------
         runs, down
             The runs, and whether each descends.
+        share
+            Of each run, about what the reader will need: it may come with a narrow form, which is only begun here.
         host, reader
             As of `pack`.
-
-        Returns
-        -------
-        dict
-            `later` says whether narrow forms of these runs may follow.
         """
-        with self.packing():
+        with cupy_ipc.packing_stream(), device_work(True, wait=False):
             answer, frames = self._taken(runs)
-        lent = self._exported(answer, frames, host, reader)
-        if lent is None:
-            return {"lease": ""}
-        forms = NarrowForms(runs, down)
-        lent["later"] = forms.possible
-        if forms.possible:
-            self._becoming[lent["lease"]] = forms
-        return lent
-
-    def becoming(self, lease: str) -> NarrowForms | None:
-        """Return the narrow forms that a lease may come with, to be begun after the answer has gone."""
-        return self._becoming.get(lease)
-
-    def narrow(self, lease: str) -> dict[str, Any]:
-        """Turn the narrow forms that a lease came with into an answer, once they are complete."""
-        forms = self._becoming.pop(lease, None)
-        told, frames = forms.finish() if forms is not None else ([], [])
-        # Exported last: that waits for what is being written to this memory.
-        exported = cupy_ipc.export(frames) if frames else None
-        with self._lock:
-            if exported is None or lease not in self.leases:
-                return {"narrow": []}
-            self.leases[lease][1].extend(frames)
-        return {"narrow": told, "frames": pickle.dumps(exported)}
+            lent = self._exported(answer, frames, host, reader)
+            if lent is None:
+                return {"lease": ""}
+            try:
+                told, narrow = device_narrow.begin(runs, down, share)
+            except BaseException:
+                self.end_lease(lent["lease"])  # nobody hears of it
+                raise
+        frames.extend(narrow)
+        return {**lent, **told}
 
     def pack(self, runs: Sequence[Run], host: str, reader: str) -> dict[str, Any]:
         """Turn slices into an answer for a reader, which maps memory of `host` (empty: of no host)."""
@@ -175,14 +159,8 @@ class DeviceTransport:
     def end_lease(self, lease: str) -> None:
         """Let go of what a reader has copied."""
         with self._lock:
-            self._end(lease)
+            self.leases.pop(lease, None)
             self._lent = time.monotonic()
-
-    def _end(self, lease: str) -> None:
-        self.leases.pop(lease, None)
-        forms = self._becoming.pop(lease, None)
-        if forms is not None:
-            forms.wanted = False
 
     def tidy(self, now: float) -> None:
         """Unmap memory that was not read for long, and empty the pool when nobody can have it mapped any more.
@@ -252,11 +230,20 @@ class DeviceTransport:
             runs.append(Run(made[0], tuple(made[1:]) or None))
         return runs
 
-    def attach(self, owner: str, answer: dict[str, Any], runs: Sequence[Run]) -> None:
-        """Give mapped runs the narrow forms of an answer; what cannot be mapped is left out."""
-        if answer["narrow"]:
-            with suppress(cupy_ipc.CUDARuntimeError):
-                attach(runs, answer["narrow"], self._mappings.view(owner, pickle.loads(answer["frames"])))
+    def attach(self, owner: str, answer: dict[str, Any], runs: Sequence[Run]) -> bool:
+        """Give mapped runs the narrow forms that an answer tells of; return whether they have any now."""
+        if not answer.get("narrow"):
+            return False
+        with suppress(cupy_ipc.CUDARuntimeError):  # what cannot be mapped is left out
+            self._mappings.reached(owner, answer["event"])
+            frames = self._mappings.view(owner, pickle.loads(answer["narrow_frames"]))
+            device_narrow.attach(runs, answer, frames)
+            return True
+        return False
+
+    def complete(self, owner: str, answer: dict[str, Any]) -> bool:
+        """Whether the narrow forms that were attached are complete."""
+        return self._mappings.reached(owner, answer["event"])
 
     def unmap(self) -> None:
         """Unmap all that is not being read."""
@@ -268,7 +255,7 @@ class DeviceTransport:
         self._unmappable.discard(peer)
         with self._lock:
             for lease in [k for k, (who, _) in self.leases.items() if who == reader]:
-                self._end(lease)
+                del self.leases[lease]
 
     def close(self) -> None:
         """Let go of everything."""

@@ -1,90 +1,65 @@
-"""Narrow forms of runs that were lent: begun when their lease is known, complete when a reader asks, attached there.
+"""Narrow forms of runs that are lent: begun by the owner when it lends them, attached by the reader to what it maps.
 
-owner     lend .... begin .......... finish -> frames
-reader    maps the runs ............ attach <- frames
+owner     lends, begins |......... makes them ........| event
+reader    maps the runs, attaches | finds its co-ranks | sees the event, merges
 """
 
 from __future__ import annotations
 
-import itertools
+import pickle
 from collections.abc import Sequence
-from concurrent.futures import Future
 from typing import Any
 
 import numpy as np
 
 from distsort.backends import cupy_ipc
-from distsort.backends.cupy_narrow import Offsets, narrow
+from distsort.backends.cupy_narrow import Offsets, narrow, offsets_for, width_of
 from distsort.columns import Columns
-from distsort.device_memory import device_work
-from distsort.kernels import policy
 from distsort.local import Run
 
-EVEN_STEPS, EVEN_LIMIT = 64, 2
-"""Of so many steps through a run, how much longer than their mean the longest may be where it is evenly spread."""
 
-Told = list[tuple[int, int, int, int, bool]]
-"""Of each narrow form: which of the runs has it, first row, last row, bytes of an offset, whether it descends."""
-
-
-class NarrowForms:
-    """The narrow forms of some runs of one lease, while they are made.
+def begin(runs: Sequence[Run], down: Sequence[bool], share: tuple[float, float]) -> tuple[dict[str, Any], list[Any]]:
+    """Begin to make narrow forms of runs, on the packing stream, where they cross faster than the runs.
 
     Parameters
     ----------
     runs, down
         The runs, and whether each descends.
+    share
+        Of each run, about what the reader will need.
 
-    Attributes
-    ----------
-    wanted
-        Whether the lease lasts; if not, nothing is begun.
+    Returns
+    -------
+    answer, frames
+        What is to be told: of each form which of the runs has it, its rows, bytes of an offset and whether it
+        descends; and its memory, two frames for each form, for the lease to keep. Nothing where there is none.
     """
-
-    def __init__(self, runs: Sequence[Run], down: Sequence[bool]) -> None:
-        self._keys = [(_bare(run), descends) for run, descends in zip(runs, down, strict=True)]
-        self._made: Future[tuple[list[Offsets | None], Any]] = Future()
-        self.wanted = True
-
-    @property
-    def possible(self) -> bool:
-        """Whether there may be any, as far as can be told without looking at keys."""
-        return any(_large_integers(keys) for keys, _ in self._keys)
-
-    def begin(self, share: tuple[float, float]) -> None:
-        """Begin to make them, where they cross faster than the runs.
-
-        Parameters
-        ----------
-        share
-            Of each run, about what the reader will need.
-        """
-        if not self.wanted:
-            self._made.set_result(([], None))
-            return
-        try:
-            with cupy_ipc.packing_stream() as stream, device_work(True, wait=False):
-                made = [narrow(keys, down, share) if _even(keys) else None for keys, down in self._keys]
-                self._made.set_result((made, stream.record()))
-        except MemoryError:  # the runs do without
-            self._made.set_result(([], None))
-        except BaseException as error:
-            self._made.set_exception(error)
-
-    def finish(self) -> tuple[Told, list[Any]]:
-        """Wait until they are complete; return what is to be told of them, and two frames of bytes for each."""
-        made, complete = self._made.result()
-        if complete is not None:
-            complete.synchronize()
-        known = [(at, offsets) for at, offsets in enumerate(made) if offsets is not None]
-        frames = [frame.view(np.uint8) for _, offsets in known for frame in (offsets.values, offsets.ends)]
-        return [(at, o.start, o.stop, o.values.itemsize, o.down) for at, o in known], frames
+    made: list[tuple[int, Any, Offsets]] = []
+    try:
+        for at, (run, descends) in enumerate(zip(runs, down, strict=True)):
+            keys = _bare(run)
+            width = None if keys is None else width_of(keys, share)
+            if width is not None:
+                made.append((at, keys, offsets_for(keys, descends, share, width)))
+    except MemoryError:  # the runs do without
+        return {}, []
+    frames = [frame.view(np.uint8) for _, _, known in made for frame in (known.values, known.ends)]
+    event = cupy_ipc.packing_event() if made else None
+    # Exported before they are written: it would wait for that.
+    exported = cupy_ipc.export(frames) if event is not None else None
+    if exported is None:
+        return {}, []
+    for _, keys, known in made:
+        narrow(keys, known)
+    cupy_ipc.record_packing()
+    told = [(at, known.start, known.stop, known.values.itemsize, known.down) for at, _, known in made]
+    return {"narrow": told, "narrow_frames": pickle.dumps(exported), "event": event}, frames
 
 
-def attach(runs: Sequence[Run], told: Told, frames: Sequence[Any]) -> None:
-    """Give mapped runs their narrow forms, of which `frames` are mapped, too."""
+def attach(runs: Sequence[Run], answer: dict[str, Any], frames: Sequence[Any]) -> None:
+    """Give mapped runs the narrow forms of an answer, of which `frames` are mapped, too."""
     pairs = iter(frames)
-    for at, start, stop, width, down in told:
+    for at, start, stop, width, down in answer["narrow"]:
         keys, values, ends = _bare(runs[at]), next(pairs).view(f"u{width}"), next(pairs)
         keys.data.mem.offsets = Offsets(values, ends.view(keys.dtype), start, stop, down)
 
@@ -95,16 +70,3 @@ def _bare(run: Run) -> Any:
     if isinstance(rows, Columns):
         rows = rows.arrays[0] if len(rows.arrays) == 1 else None
     return rows if run.keys is None and getattr(rows, "ndim", 0) == 1 else None
-
-
-def _large_integers(keys: Any) -> bool:
-    return keys is not None and keys.dtype.kind in "iu" and keys.nbytes >= policy.NARROW_LEAST
-
-
-def _even(keys: Any) -> bool:
-    """Whether sorted integers are about equally far apart all along: offsets that fit on the average then fit."""
-    if not _large_integers(keys):
-        return False
-    seen = keys[:: len(keys) // EVEN_STEPS].get().tolist()
-    steps = [abs(b - a) for a, b in itertools.pairwise(seen)]
-    return max(steps) * len(steps) <= EVEN_LIMIT * sum(steps)

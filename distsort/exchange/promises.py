@@ -102,7 +102,7 @@ class Promises:
         attempts
             The runs. Work is done also where one could not be made.
         work
-            Its result is returned; another thread may then go on with what is not waited for.
+            Its result is returned.
         otherwise
             Has another thread work if all are made.
         """

@@ -222,8 +222,7 @@ class Reader:
         """Ask the owner of `sources`; all of them have one address."""
         address = sources[0].address
         for source in sources:
-            if source.attempt in self._dead:
-                raise Trouble(source, "gone")
+            self.look(source)
         call = asyncio.ensure_future(getattr(self.worker.rpc(address), question)(**fields))
         self.calls[address].add(call)
         answered = False
@@ -303,6 +302,11 @@ class Reader:
                 f" ({trouble.reason}{': ' + trouble.detail if trouble.detail else ''}). Look at that worker's log;"
                 " distsort.pull.timeout and distsort.pull.retries say how long to try"
             ) from trouble
+
+    def look(self, source: Source) -> None:
+        """Raise `Trouble` for a run of a worker that the scheduler has given up."""
+        if source.attempt in self._dead:
+            raise Trouble(source, "gone")
 
     def forget(self, address: str, attempts: Iterable[str]) -> None:
         """Stop waiting for a dead worker, if it is named, and do not ask for those runs again."""

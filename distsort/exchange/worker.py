@@ -82,7 +82,6 @@ class WorkerService(Holder):
                 distsort_keys=self.answer_keys,
                 distsort_slices=self.answer_slices,
                 distsort_lend=self.answer_lend,
-                distsort_narrow=self.answer_narrow,
                 distsort_copied=self.on_copied,
             )
             worker.stream_handlers.update({"distsort-free": self.on_free, "distsort-gone": self.on_gone})
@@ -200,10 +199,6 @@ class WorkerService(Holder):
             return await self._failed(attempts) or {"lost": error.args[0]}
         return {"lost": None, **self._unless_gone(answer, reader)}
 
-    async def answer_narrow(self, lease: str) -> dict[str, Any]:
-        """Answer a peer when the narrow forms that a lease came with are complete."""
-        return {"lost": None, **await self.in_thread(self.devices.narrow, lease)}
-
     def _unless_gone(self, answer: dict[str, Any], reader: str) -> dict[str, Any]:
         """Return an answer as it can be taken: a reader that has died, before or meanwhile, ends no lease."""
         if answer.get("lease") and reader in self._gone:
@@ -223,10 +218,7 @@ class WorkerService(Holder):
         runs = [run for run in map(self.store.whole, attempts) if run is not None]
         if len(runs) < len(attempts):
             return {"lease": ""}
-        answer = self.devices.lend(runs, [self.store.descends(a) for a in attempts], host, reader)
-        if answer["lease"] and (forms := self.devices.becoming(answer["lease"])) is not None:
-            self.start(forms.begin, share)
-        return answer
+        return self.devices.lend(runs, [self.store.descends(a) for a in attempts], share, host, reader)
 
     def _pack(self, wanted: Sequence[tuple[str, int, int]], host: str, reader: str) -> dict[str, Any]:
         nbytes = sum((stop - start) * self.store.row_bytes(attempt) for attempt, start, stop in wanted)

@@ -13,7 +13,6 @@ import time
 from collections.abc import Iterable, Sequence
 from contextlib import nullcontext
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -37,7 +36,6 @@ class Files:
         self.directory = Path(directory)
         self.leases: dict[str, tuple[str, Path]] = {}
         self.lent = 0
-        self.begun: set[str] = set()
 
     def maps(self, owner: str, host: str) -> bool:
         return host == self.host and random.random() >= REFUSES
@@ -45,24 +43,23 @@ class Files:
     def packing(self) -> Any:
         return nullcontext()
 
-    def lend(self, runs: Sequence[Run], down: Sequence[bool], host: str, reader: str) -> dict[str, Any]:
+    def lend(
+        self, runs: Sequence[Run], down: Sequence[bool], share: tuple[float, float], host: str, reader: str
+    ) -> dict[str, Any]:
         self.lent += 1
         lease = f"lent-{self.lent}"
         path = self.directory / lease
         path.write_bytes(pickle.dumps(runs))
         self.leases[lease] = (reader, path)
-        return {"lease": lease, "path": str(path), "later": random.random() < 0.5}
+        forms = random.random() < 0.5
+        return {"lease": lease, "path": str(path), "complete": time.time() + random.choice([0, 0.003]) if forms else 0}
 
-    def becoming(self, lease: str) -> Any:
-        return SimpleNamespace(begin=lambda share: self.begun.add(lease)) if lease in self.leases else None
-
-    def narrow(self, lease: str) -> dict[str, Any]:
-        time.sleep(random.choice([0, 0.003]))
-        assert lease in self.begun or lease not in self.leases
-        return {"narrow": []}
-
-    def attach(self, owner: str, answer: dict[str, Any], runs: Sequence[Run]) -> None:
+    def attach(self, owner: str, answer: dict[str, Any], runs: Sequence[Run]) -> bool:
         assert all(isinstance(run, Run) for run in runs)
+        return bool(answer["complete"])
+
+    def complete(self, owner: str, answer: dict[str, Any]) -> bool:
+        return time.time() >= answer["complete"]
 
     def end_lease(self, lease: str) -> None:
         self.leases.pop(lease)[1].unlink()

@@ -6,9 +6,7 @@ import asyncio
 import pickle
 import sys
 import threading
-import time
 from collections import Counter
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from types import SimpleNamespace
 
@@ -19,7 +17,7 @@ import pytest
 pytest.importorskip("cupy")
 
 from distsort import blocks
-from distsort.backends import cupy_copies, cupy_ipc, cupy_park
+from distsort.backends import cupy_copies, cupy_ipc, cupy_narrow, cupy_park
 from distsort.backends.cupy_narrow import Offsets
 from distsort.exchange import device, device_narrow
 from distsort.exchange.device import DeviceTransport
@@ -36,6 +34,7 @@ class Mappings:
         self.peers: set[str] = set()
         self.held: Counter[str] = Counter()
         self.broken = False
+        self.recorded = b""
 
     def copy(self, peer, frames):
         return [f.copy() for f in self.view(peer, frames)]
@@ -45,6 +44,11 @@ class Mappings:
             raise cupy_ipc.CUDARuntimeError(1)
         self.peers.add(peer)
         return [MEMORY[f.base] for f in frames]
+
+    def reached(self, peer, handle):
+        if self.broken:
+            raise cupy_ipc.CUDARuntimeError(1)
+        return handle == self.recorded
 
     def hold(self, peer):
         self.held[peer] += 1
@@ -322,7 +326,7 @@ def test_what_cannot_be_mapped_comes_in_another_way_with_no_lease_left(pulling):
     assert not +there._mappings.held
 
 
-# Narrow forms: what is lent may be followed by offsets, which cross in the place of keys
+# Narrow forms: what is lent may come with offsets, which cross in the place of keys
 
 
 class Keys(np.ndarray):
@@ -331,17 +335,10 @@ class Keys(np.ndarray):
     def __array_finalize__(self, made_of):
         self.mem = getattr(made_of, "mem", None) or SimpleNamespace(offsets=None)
 
-    data = property(lambda self: SimpleNamespace(mem=self.mem))
+    data = property(lambda self: SimpleNamespace(mem=self.mem, ptr=0))
 
     def get(self):
         return np.asarray(self)
-
-
-def offsets(keys, down, share):
-    """What the kernel does, for one block."""
-    start, stop = int(share[0] * len(keys)), int(share[1] * len(keys))
-    part = np.asarray(keys[start:stop])
-    return Offsets((part - part[0]).astype("u2"), part[[0, -1]], start, stop, down)
 
 
 @pytest.fixture
@@ -349,30 +346,31 @@ def lending(ends, monkeypatch):
     """Return owner and reader of runs that may become narrow, and what happened in which order."""
     order = []
 
-    class Stream:
-        def __enter__(self):
-            return self
-
-        def __exit__(self, *error):
-            pass
-
-        def record(self):
-            order.append("begun")
-            return SimpleNamespace(synchronize=lambda: order.append("complete"))
-
     def export(frames, plain=cupy_ipc.export):
         order.append(f"exported {len(frames)}")
         return plain(frames)
 
+    def empty(keys, down, share, width):
+        start, stop = (int(at * len(keys)) for at in share)
+        return Offsets(np.empty(stop - start, f"u{width}"), np.empty(2, keys.dtype), start, stop, down)
+
+    def narrow(keys, known):
+        """What the kernel does, for one block."""
+        part = np.asarray(keys[known.start : known.stop])
+        known.values[:], known.ends[:] = part - part[0], part[[0, -1]]
+        order.append("narrow")
+
     monkeypatch.setattr(cupy_ipc, "export", export)
-    monkeypatch.setattr(cupy_ipc, "packing_stream", Stream)
+    monkeypatch.setattr(cupy_ipc, "packing_stream", nullcontext)
+    monkeypatch.setattr(cupy_ipc, "packing_event", lambda: b"event")
+    monkeypatch.setattr(cupy_ipc, "record_packing", lambda: order.append("recorded"))
     monkeypatch.setattr(
         cupy_ipc, "load", lambda header, frames: np.asarray(frames[0]).view(pickle.loads(header)).view(Keys)
     )
-    monkeypatch.setattr(device_narrow.policy, "NARROW_LEAST", 1 << 10)
-    monkeypatch.setattr(device_narrow, "narrow", offsets)
-    for room in (device, device_narrow):
-        monkeypatch.setattr(room, "device_work", lambda here, wait=True: nullcontext())
+    monkeypatch.setattr(device_narrow, "offsets_for", empty)
+    monkeypatch.setattr(device_narrow, "narrow", narrow)
+    monkeypatch.setattr(cupy_narrow.policy, "NARROW_LEAST", 1 << 10)
+    monkeypatch.setattr(device, "device_work", lambda here, wait=True: nullcontext())
     return *ends, order
 
 
@@ -380,107 +378,119 @@ DENSE = Run(np.arange(1000, 3000).view(Keys))
 SHARE = (0.25, 0.75)
 
 
-def test_narrow_forms_follow_what_was_lent(lending):
-    """The answer goes before they are begun; their memory is exported once complete, and goes with the lease."""
+def test_what_is_lent_comes_with_its_narrow_form(lending):
+    """Its memory is exported before it is written, and goes with the lease; the answer tells how to see it complete."""
     owner, reader, order = lending
     runs = [Run(np.arange(2000.0).view(Keys)), DENSE, Run(np.arange(100).view(Keys))]
-    answer = owner.lend(runs, [False] * 3, reader.host, "reader")
-    assert answer["later"]
-    assert order == ["exported 3"]
+    answer = owner.lend(runs, [False] * 3, SHARE, reader.host, "reader")
+    assert order == ["exported 3", "exported 2", "narrow", "recorded"]
+    assert [len(frames) for _, frames in owner.leases.values()] == [5]
     lent = reader.unpack("owner", answer, in_place=True)
     assert [r.rows.tolist() for r in lent] == [r.rows.tolist() for r in runs]
-    owner.becoming(answer["lease"]).begin(SHARE)
-    told = owner.narrow(answer["lease"])
-    assert order[1:] == ["begun", "complete", "exported 2"]
-    assert [len(frames) for _, frames in owner.leases.values()] == [5]
-    reader.attach("owner", told, lent)
+    assert reader.attach("owner", answer, lent)
     assert [run.rows.mem.offsets is None for run in lent] == [True, False, True]
     known = lent[1].rows.mem.offsets
     assert (known.start, known.stop, known.down) == (500, 1500, False)
+    assert known.values.dtype == "u2"
     assert known.values.tolist() == list(range(1000))
     assert known.ends.tolist() == [1500, 2499]
+    assert not reader.complete("owner", answer)
+    reader._mappings.recorded = b"event"
+    assert reader.complete("owner", answer)
     owner.end_lease(answer["lease"])
     assert not owner.leases
-    assert not owner._becoming
 
 
-def test_a_lease_that_has_ended_gets_no_narrow_forms(lending):
+@pytest.mark.parametrize("why", ["no memory", "no events", "small", "floats", "far apart"])
+def test_runs_are_lent_without_narrow_forms(lending, monkeypatch, why):
     owner, reader, order = lending
-    leases = [owner.lend([DENSE], [False], reader.host, "reader")["lease"] for _ in range(3)]
-    forms = [owner.becoming(lease) for lease in leases]
-    owner.end_lease(leases[0])
-    forms[0].begin(SHARE)
-    assert owner.narrow(leases[0]) == {"narrow": []}
-    assert "begun" not in order
-    forms[1].begin(SHARE)
-    # Asked for before they are begun, and ended in between.
-    with ThreadPoolExecutor(1) as thread:
-        asked = thread.submit(owner.narrow, leases[2])
-        while leases[2] in owner._becoming:
-            time.sleep(0.001)
-        owner.forget("address", "reader")
-        assert not asked.done()
-        forms[2].begin(SHARE)
-        assert asked.result(20) == {"narrow": []}
-    assert owner.narrow(leases[1]) == {"narrow": []}
-    assert (owner.leases, owner._becoming) == ({}, {})
-
-
-def test_runs_do_without_narrow_forms(lending, monkeypatch):
-    """Not enough memory for them; they cannot be mapped; nothing of the run may become narrow."""
-    owner, reader, _ = lending
 
     def full(*a):
         raise MemoryError
 
-    monkeypatch.setattr(device_narrow, "narrow", full)
-    lease = owner.lend([DENSE], [False], reader.host, "reader")["lease"]
-    owner.becoming(lease).begin(SHARE)
-    assert owner.narrow(lease) == {"narrow": []}
-    reader.attach("owner", {"narrow": []}, [DENSE])
-    monkeypatch.setattr(device_narrow, "narrow", offsets)
-    answer = owner.lend([DENSE], [True], reader.host, "reader")
-    owner.becoming(answer["lease"]).begin(SHARE)
-    told = owner.narrow(answer["lease"])
+    keys = DENSE.rows
+    if why == "no memory":
+        monkeypatch.setattr(device_narrow, "offsets_for", full)
+    elif why == "no events":
+        monkeypatch.setattr(cupy_ipc, "packing_event", lambda: None)
+    else:
+        keys = {"small": keys[:9], "floats": keys.astype("f8"), "far apart": keys << 40}[why]
+    answer = owner.lend([Run(keys)], [False], SHARE, reader.host, "reader")
+    assert order == ["exported 1"]
+    assert [len(frames) for _, frames in owner.leases.values()] == [1]
+    lent = reader.unpack("owner", answer, in_place=True)
+    assert not reader.attach("owner", answer, lent)
+    assert lent[0].rows.tolist() == keys.tolist()
+
+
+def test_narrow_forms_that_cannot_be_mapped_are_left_out(lending):
+    owner, reader, _ = lending
+    answer = owner.lend([DENSE], [True], SHARE, reader.host, "reader")
     lent = reader.unpack("owner", answer, in_place=True)
     reader._mappings.broken = True
-    reader.attach("owner", told, lent)
+    assert not reader.attach("owner", answer, lent)
     assert lent[0].rows.mem.offsets is None
-    answer = owner.lend([Run(np.arange(9).view(Keys))], [False], reader.host, "reader")
-    assert answer["lease"]
-    assert not answer["later"]
-    assert owner.lend([DENSE], [False], "another host", "reader") == {"lease": ""}
 
 
-def test_what_goes_wrong_with_narrow_forms_is_raised_where_they_are_asked_for(lending, monkeypatch):
+def test_what_cannot_be_lent_leaves_no_lease(lending, monkeypatch):
+    """To another host; and where its narrow form goes wrong, which whoever asked hears of."""
     owner, reader, _ = lending
+    assert owner.lend([DENSE], [False], SHARE, "another host", "reader") == {"lease": ""}
     monkeypatch.setattr(device_narrow, "narrow", lambda *a: 1 / 0)
-    lease = owner.lend([DENSE], [False], reader.host, "reader")["lease"]
-    owner.becoming(lease).begin(SHARE)
     with pytest.raises(ZeroDivisionError):
-        owner.narrow(lease)
+        owner.lend([DENSE], [False], SHARE, reader.host, "reader")
+    assert not owner.leases
 
 
-def test_only_runs_that_are_evenly_spread_become_narrow(monkeypatch):
+def test_only_runs_that_are_dense_all_along_become_narrow(monkeypatch):
     """Nine of ten keys equal: the others are too far apart for offsets that would do on the average."""
-    monkeypatch.setattr(device_narrow.policy, "NARROW_LEAST", 1 << 10)
+    monkeypatch.setattr(cupy_narrow.policy, "NARROW_LEAST", 1 << 10)
     rng = np.random.default_rng(1)
     spread = np.sort(rng.integers(0, 1 << 20, 100_000)).view(Keys)
     heavy = np.sort(np.where(rng.random(100_000) < 0.9, 42, rng.integers(0, 1 << 20, 100_000))).view(Keys)
-    even = device_narrow._even
-    assert even(spread)
-    assert even(spread[::-1])
-    assert even(np.arange(5000, dtype="u4").view(Keys))
-    assert not even(heavy)
-    assert not even(spread.astype("f8").view(Keys))
-    assert not even(spread[:100])
-    assert not even(None)
-    assert even(np.full(1000, 7).view(Keys))
+    for keys, share, width in (
+        (spread, SHARE, 2),
+        (spread[::-1], SHARE, 2),
+        (spread << 10, SHARE, 4),
+        (spread << 26, SHARE, None),
+        (np.arange(5000, dtype="u4").view(Keys), SHARE, 2),
+        (np.arange(5000, dtype="u4").view(Keys) << 5, SHARE, None),
+        (np.full(1000, 7).view(Keys), SHARE, 2),
+        (heavy, SHARE, 4),
+        (heavy.astype("u4"), SHARE, None),
+        (spread.astype("f8"), SHARE, None),
+        (spread[:100], SHARE, None),
+    ):
+        assert cupy_narrow.width_of(keys, share) == width, keys
+
+
+@pytest.mark.parametrize("why", ["gone", "silent"])
+def test_a_narrow_form_that_does_not_come_is_trouble(why):
+    """Its owner was killed, or its GPU hangs: nobody waits on a device for what may never come."""
+    from distsort.exchange import borrow
+    from distsort.exchange.handles import Source
+    from distsort.exchange.reader import Reader, Trouble
+
+    source, looks = Source("run", "attempt", "tcp://owner", 8.0), []
+    reader = object.__new__(Reader)
+    reader._dead = {}
+
+    def look():
+        looks.append(1)
+        if why == "gone" and len(looks) == 3:
+            reader._dead["attempt"] = None
+        return False
+
+    with pytest.raises(Trouble, match=why) as trouble:
+        borrow._until(look, reader, source, SimpleNamespace(timeout=0.01 if why == "silent" else 20.0))
+    assert trouble.value.source is source
+    assert len(looks) == 3 or why == "silent"
+    borrow._until(lambda: True, reader, source, OPTIONS)
 
 
 def test_mappings_in_use_outlive_their_peer(monkeypatch):
     """A worker that dies while its memory is read: the mapping is closed when the reading has ended, not before."""
-    opened, closed = [], []
+    opened, closed, reached = [], [], set()
 
     def open_handle(handle):
         opened.append(handle)
@@ -489,6 +499,9 @@ def test_mappings_in_use_outlive_their_peer(monkeypatch):
     runtime = SimpleNamespace(
         ipcOpenMemHandle=open_handle,
         ipcCloseMemHandle=closed.append,
+        ipcOpenEventHandle=lambda handle: len(handle),
+        eventQuery=lambda event: 0 if event in reached else 600,
+        eventDestroy=closed.append,
         getDevice=lambda: 0,
         CUDARuntimeError=cupy_ipc.CUDARuntimeError,
     )
@@ -522,6 +535,16 @@ def test_mappings_in_use_outlive_their_peer(monkeypatch):
     assert len(maps) == 1
     maps.close()
     assert closed == [1000, 2000]
+    # Events have the same life.
+    maps.hold("a")
+    assert not maps.reached("a", b"handle")
+    reached.add(6)
+    assert maps.reached("a", b"handle")
+    maps.close("a")
+    assert maps.reached("a", b"handle")
+    assert closed == [1000, 2000]
+    maps.release(["a"])
+    assert closed == [1000, 2000, 6]
 
 
 def test_frames_come_back_from_the_host_with_their_own_dtypes(monkeypatch):
@@ -587,7 +610,7 @@ def test_frames_leave_the_device_column_by_column_and_come_back_as_they_were(mon
     assert cupy_park.unpark(key).dtype == "Int32"
 
 
-def test_a_large_frame_is_copied_in_two_parts_that_make_it_whole(monkeypatch):
+def test_what_is_copied_has_come_on_return(monkeypatch):
     done, synced = [], []
     stream = SimpleNamespace(ptr=0, synchronize=lambda: synced.append(1))
     runtime = SimpleNamespace(
@@ -595,17 +618,15 @@ def test_a_large_frame_is_copied_in_two_parts_that_make_it_whole(monkeypatch):
         memcpyDefault=4,
         ipcOpenMemHandle=lambda handle: 5000,
     )
-    cuda = SimpleNamespace(
-        Stream=type("Stream", (), {"__new__": lambda cls, non_blocking: stream, "null": stream}), runtime=runtime
-    )
+    cuda = SimpleNamespace(runtime=runtime)
     empty = lambda n, dtype: SimpleNamespace(nbytes=n, data=SimpleNamespace(ptr=100))  # noqa: E731
     monkeypatch.setattr(cupy_ipc, "device_work", lambda here: nullcontext())
     for module in (cupy_ipc, cupy_copies):
         monkeypatch.setattr(module, "cupy", SimpleNamespace(cuda=cuda, empty=empty))
-    monkeypatch.setattr(cupy_copies, "COPY_SPLIT", 1000)
+    monkeypatch.setattr(cupy_ipc, "copy_stream", lambda: stream)
     maps = cupy_ipc.Mappings()
-    frames = [cupy_ipc.Exported(b"x", 7, 1, 10, n) for n in (999, 1000, 1025)]
-    maps.copy("a", frames)
-    assert done == [(100, 5010, 999), (100, 5010, 512), (612, 5522, 488), (100, 5010, 768), (868, 5778, 257)]
-    assert len(synced) == 2
+    frames = [cupy_ipc.Exported(b"x" if n else b"", 7, 1, 10, n) for n in (999, 0, 1025)]
+    assert [copy.nbytes for copy in maps.copy("a", frames)] == [999, 0, 1025]
+    assert done == [(100, 5010, 999), (100, 5010, 1025)]
+    assert synced == [1]
     assert not maps._users

@@ -170,24 +170,25 @@ def merges(cupy: Any, rng: np.random.Generator) -> None:
 
 
 def narrowed(cupy: Any, rng: np.random.Generator) -> None:
-    from distsort.kernels import policy
+    """Merge a run that lies here with one whose keys come as offsets, those of a share, in several stretches."""
+    from distsort.backends import cupy_ipc, cupy_merge, cupy_narrow
 
-    from distsort.backends import cupy_narrow
-
-    kept, policy.NARROW_LEAST = policy.NARROW_LEAST, 0
+    kept, cupy_merge.STRETCH = cupy_merge.STRETCH, MERGED // 2
     try:
-        for dtype, top in (("u4", MERGED), ("i8", MERGED), ("i8", MERGED << 18)):
+        for dtype, top, width in (("u4", MERGED, 2), ("i8", MERGED, 2), ("i8", MERGED << 18, 4)):
             for down in (False, True):
-                keys = np.sort(rng.integers(0, top, MERGED).astype(dtype))
-                keys[MERGED // 2 :] += 1 << 30  # a block that does not fit 2 bytes
-                given = cupy.asarray(np.ascontiguousarray(keys[::-1]) if down else keys)
-                known = cupy_narrow.narrow(given, down, (0.3, 0.9))
-                out = cupy.zeros_like(given)
-                if known is not None:
-                    cupy_narrow.widen(known, known.start, given, 8, out[8:-5])
-                    same(out[8:-5], given.get()[8:-5], f"narrow {dtype} {top} {down}")
+                runs = [np.sort(rng.integers(0, top, MERGED).astype(dtype)) for _ in range(2)]
+                runs[1][MERGED // 2 :] += 1 << 30  # a block that does not fit 2 bytes
+                here, there = (cupy.asarray(np.ascontiguousarray(run[::-1]) if down else run) for run in runs)
+                memory = cupy_ipc.Mapped(there.data.ptr, there.nbytes, there, 0)
+                memory.offsets = cupy_narrow.offsets_for(there, down, (0.3, 0.9), width)
+                cupy_narrow.narrow(there, memory.offsets)
+                mapped = cupy.ndarray(there.shape, there.dtype, cupy.cuda.MemoryPointer(memory, 0))
+                whole = np.sort(np.concatenate(runs))
+                found = cupy_merge.merge([here, mapped], down)
+                same(found, whole[::-1] if down else whole, f"narrow {dtype} {top} {down}")
     finally:
-        policy.NARROW_LEAST = kept
+        cupy_merge.STRETCH = kept
 
 
 if __name__ == "__main__":

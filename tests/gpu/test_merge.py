@@ -156,7 +156,6 @@ def test_dense_runs_of_another_gpu_come_as_offsets(cupy, monkeypatch, dtype, top
 
     from distsort.backends import cupy_ipc, cupy_merge, cupy_narrow
 
-    monkeypatch.setattr(policy, "NARROW_LEAST", 1 << 10)
     monkeypatch.setattr(cupy_merge, "STRETCH", 1 << 17)
     rng = np.random.default_rng(width)
     for descending in (False, True):
@@ -167,8 +166,8 @@ def test_dense_runs_of_another_gpu_come_as_offsets(cupy, monkeypatch, dtype, top
         for r in (0, 2):
             keep = here[r]
             memory = cupy_ipc.Mapped(keep.data.ptr, keep.nbytes, keep, 0)
-            memory.offsets = cupy_narrow.narrow(keep, descending, share)
-            assert memory.offsets.values.itemsize == width
+            memory.offsets = cupy_narrow.offsets_for(keep, descending, share, width)
+            cupy_narrow.narrow(keep, memory.offsets)
             assert len(memory.offsets.values) >= int((share[1] - share[0]) * len(keep))
             here[r] = cupy.ndarray(keep.shape, keep.dtype, cupy.cuda.MemoryPointer(memory, 0))
         whole = np.concatenate(runs)
@@ -183,17 +182,24 @@ def test_dense_runs_of_another_gpu_come_as_offsets(cupy, monkeypatch, dtype, top
 def test_only_large_dense_runs_of_integers_become_offsets(cupy):
     from distsort.kernels import policy
 
-    from distsort.backends.cupy_narrow import narrow
+    from distsort.backends.cupy_narrow import width_of
 
     n = policy.NARROW_LEAST // 4
-    dense = cupy.arange(n, dtype=np.uint32)
-    known = narrow(dense, False, (0.0, 1.0))
-    assert (known.start, known.stop, known.values.itemsize) == (0, n, 2)
-    assert narrow(dense, False, (0.0, 0.5)) is None
-    assert narrow(dense.view(np.float32), False, (0.0, 1.0)) is None
-    assert narrow(dense * np.uint32(63), False, (0.0, 1.0)) is None
-    assert narrow(cupy.arange(n, dtype=np.int64) << 8, False, (0.0, 1.0)).values.itemsize == 4
-    assert narrow(cupy.arange(n, dtype=np.int64) << 30, False, (0.0, 1.0)) is None
+    dense, whole = cupy.arange(n, dtype=np.uint32), (0.0, 1.0)
+    assert width_of(dense, whole) == 2
+    assert width_of(dense, (0.0, 0.5)) is None
+    assert width_of(cupy.arange(n + 1, dtype=np.uint32)[1:], whole) is None  # not at a multiple of 16 bytes
+    assert width_of(dense.view(np.float32), whole) is None
+    assert width_of(dense * np.uint32(63), whole) is None
+    assert width_of(dense[::-1].copy(), whole) == 2
+    # A step through 2**20 rows may be 2**24 wide: half of its blocks could be too wide for their offsets.
+    gap = dense.copy()
+    gap[n // 2 :] += np.uint32(1 << 23)
+    assert width_of(gap, whole) == 2
+    gap[n // 2 :] += np.uint32(1 << 23)
+    assert width_of(gap, whole) is None
+    for bits, width in ((3, 2), (4, 4), (19, 4), (20, None), (30, None)):
+        assert width_of(cupy.arange(n, dtype=np.int64) << bits, whole) == width, bits
 
 
 def test_an_answer_does_not_wait_for_a_merge(cupy):

@@ -132,12 +132,12 @@ def test_dense_keys_cross_as_offsets(client):
         from distsort.exchange import device_narrow as room
 
         if on:
-            policy.kept, room.plain, room.made = policy.NARROW_LEAST, room.narrow, []
+            policy.kept, room.plain, room.made = policy.NARROW_LEAST, room.offsets_for, []
             policy.NARROW_LEAST, cupy_merge.STRETCH = 1 << 16, 1 << 19
-            room.narrow = lambda *a: room.made.append(room.plain(*a)) or room.made[-1]
+            room.offsets_for = lambda *a: room.made.append(room.plain(*a)) or room.made[-1]
             return None
-        policy.NARROW_LEAST, cupy_merge.STRETCH, room.narrow = policy.kept, 1 << 27, room.plain
-        return [known and (known.values.itemsize, len(known.values)) for known in room.made]
+        policy.NARROW_LEAST, cupy_merge.STRETCH, room.offsets_for = policy.kept, 1 << 27, room.plain
+        return [(known.values.itemsize, len(known.values)) for known in room.made]
 
     rng = np.random.default_rng(12)
     source = rng.integers(0, 8 * ROWS, 4 * ROWS).astype("u4")

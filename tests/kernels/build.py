@@ -144,3 +144,15 @@ def environment(flavour: str, log: Path) -> dict[str, str]:
         "OPENBLAS_NUM_THREADS": "1",
         "KERNEL_FLAVOUR": flavour,
     }
+
+
+def aligned(what: int | np.ndarray, dtype: str = "") -> np.ndarray:
+    """Return an array, or the copy of one, at a multiple of 16 bytes."""
+    if isinstance(what, np.ndarray):
+        made = aligned(len(what), what.dtype.str)
+        made[:] = what
+        return made
+    size = np.dtype(dtype).itemsize
+    room = np.zeros(what * size + 16, np.uint8)
+    at = -room.ctypes.data % 16
+    return room[at : at + what * size].view(dtype)

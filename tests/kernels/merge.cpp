@@ -67,34 +67,39 @@ DRIVER ladder_tagged(u64 rung, const Tagged* a, i64 m, const Tagged* b, i64 n, T
 
 // --- the k-way merge ------------------------------------------------------------------------------------------------
 
-template <class T, class V, u32 K, u32 THREADS, u32 ITEMS, u32 CODING, u32 CARRY, bool BULK>
+template <class T, class V, u32 K, u32 THREADS, u32 ITEMS, u32 CODING, u32 CARRY, bool BULK, bool NARROWED = false>
 struct Case {
   using Shape = Tile<T, K, THREADS, ITEMS>;
   static i64 tile() { return Shape::SIZE; }
   static int run(const u64* table, const Codec& codec, u64 total, u64* cuts, void* keys, void* values) {
     return emu::guard([&] {
       const u32 tiles = u32((total + Shape::SIZE - 1) / Shape::SIZE), groups = CUT_THREADS / (K == 2 ? 1 : K);
-      emu::launch(merge_cuts<T, K, CODING>, (tiles + groups) / groups, CUT_THREADS, 0, table, codec, u64(0), total,
+      emu::launch(merge_cuts<T, K, CODING, NARROWED>, (tiles + groups) / groups, CUT_THREADS, 0, table, codec, u64(0), total,
                   u64(Shape::SIZE), tiles + 1, cuts);
       const u32 pads = (Shape::ROOM * sizeof(T) + 15) / 16 * 16, places = CARRY ? (Shape::ROOM * 2 + 15) / 16 * 16 : 0;
-      emu::launch(merge_tiles<T, V, K, THREADS, ITEMS, CODING, CARRY, BULK>, tiles, THREADS, 2 * (pads + places), table,
-                  codec, total, cuts, static_cast<T*>(keys), static_cast<V*>(values));
+      emu::launch(merge_tiles<T, V, K, THREADS, ITEMS, CODING, CARRY, BULK, NARROWED>, tiles, THREADS,
+                  2 * (pads + places), table, codec, total, cuts, static_cast<T*>(keys), static_cast<V*>(values));
     });
   }
 };
 
 // The list in test_merge.py is the same.
-#define CASES(X)                                   \
-  X(0, u32, u32, 2, 64, 5, PLAIN, NOTHING, true)   \
-  X(1, u32, u32, 2, 32, 3, CODED, NOTHING, false)  \
-  X(2, u64, u32, 8, 64, 3, FLIPPED, NOTHING, true) \
-  X(3, u64, u32, 4, 32, 5, PLAIN, NOTHING, false)  \
-  X(4, u8, u32, 8, 96, 1, FLIPPED, NOTHING, true)  \
-  X(5, u16, u32, 2, 64, 3, CODED, INDEX, false)    \
-  X(6, u64, u32, 2, 64, 5, CODED, INDEX, true)     \
-  X(7, u32, i64, 8, 64, 3, PLAIN, INDEX, false)    \
-  X(8, u32, u64, 4, 64, 3, FLIPPED, VALUES, true)  \
-  X(9, u64, u32, 8, 32, 3, PLAIN, VALUES, false)
+#define CASES(X)                                          \
+  X(0, u32, u32, 2, 64, 5, PLAIN, NOTHING, true)          \
+  X(1, u32, u32, 2, 32, 3, CODED, NOTHING, false)         \
+  X(2, u64, u32, 8, 64, 3, FLIPPED, NOTHING, true)        \
+  X(3, u64, u32, 4, 32, 5, PLAIN, NOTHING, false)         \
+  X(4, u8, u32, 8, 96, 1, FLIPPED, NOTHING, true)         \
+  X(5, u16, u32, 2, 64, 3, CODED, INDEX, false)           \
+  X(6, u64, u32, 2, 64, 5, CODED, INDEX, true)            \
+  X(7, u32, i64, 8, 64, 3, PLAIN, INDEX, false)           \
+  X(8, u32, u64, 4, 64, 3, FLIPPED, VALUES, true)         \
+  X(9, u64, u32, 8, 32, 3, PLAIN, VALUES, false)          \
+  X(10, u32, u32, 2, 64, 5, PLAIN, NOTHING, true, true)   \
+  X(11, u32, u32, 4, 32, 3, FLIPPED, NOTHING, false, true) \
+  X(12, u64, u32, 2, 64, 5, FLIPPED, NOTHING, false, true) \
+  X(13, u64, u32, 8, 64, 3, FLIPPED, NOTHING, true, true) \
+  X(14, u32, u32, 2, 128, 27, PLAIN, NOTHING, true, true)
 
 VALUE merge_tile_of(i64 which) {
 #define X(N, ...) \
@@ -120,14 +125,20 @@ DRIVER run_cuts(const u64* table, u64 start, u64 total, u64 tile, u64 count, u64
 
 // --- narrow keys ----------------------------------------------------------------------------------------------------
 
+/// One run to offsets, of which those from `skip` on are there; then rows [from, to), from `cut` on as a slice.
+template <class T>
+__global__ void read_narrow(NarrowKeys<T> run, u64 cut, u64 count, T* out) {
+  for (u64 i = threadIdx.x; i < count; i += 64) out[i] = i < cut ? run[i] : (run + cut)[i - cut];
+}
 template <class T, class U, bool DOWN>
 int there_and_back(const T* keys, u64 start, u64 stop, u64 skip, u64 from, u64 to, U* offsets, T* ends, T* out) {
   return emu::guard([&] {
-    const auto blocks = [](u64 first, u64 last) { return u32((last - 1) / NARROW_ROWS - first / NARROW_ROWS + 1); };
     if (stop > start)
-      emu::launch(narrow<T, U, DOWN>, blocks(start, stop), NARROW_THREADS, 0, keys, start, stop, offsets, ends);
-    emu::launch(widen<T, U, DOWN>, blocks(from, to), NARROW_THREADS, 0, keys, offsets + skip, start + skip, stop, ends,
-                start, from, to, out);
+      emu::launch(narrow<T, U, DOWN>, u32((stop - 1) / NARROW_ROWS - start / NARROW_ROWS + 1), NARROW_THREADS, 0, keys,
+                  start, stop, offsets, ends);
+    const NarrowKeys<T> run{keys + from,  u64(offsets) - start * sizeof(U), ends - start / NARROW_ROWS * 2, from,
+                            start + skip, stop, u32(sizeof(U)), DOWN};
+    emu::launch(read_narrow<T>, 1, 64, 0, run, (to - from) / 3, to - from, out);
   });
 }
 #define NARROW(NAME, T, U, DOWN)                                                                                     \

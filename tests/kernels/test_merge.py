@@ -10,6 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.kernels.build import aligned
+
+NARROW_ROWS = 2048  # of narrow.cuh
 RUNGS = ["merge_basic", "merge_tiled", "merge_circular"]
 
 
@@ -21,6 +24,7 @@ class Case(NamedTuple):
     runs: int
     coded: bool
     carry: str
+    narrow: bool = False
 
 
 CASES = [
@@ -34,6 +38,11 @@ CASES = [
     Case("u4", "i8", 8, False, "index"),
     Case("i4", "u8", 4, True, "values"),
     Case("u8", "u4", 8, False, "values"),
+    Case("u4", "u4", 2, False, "nothing", narrow=True),
+    Case("i4", "u4", 4, True, "nothing", narrow=True),
+    Case("u8", "u4", 2, True, "nothing", narrow=True),
+    Case("i8", "u4", 8, True, "nothing", narrow=True),
+    Case("u4", "u4", 2, False, "nothing", narrow=True),  # whose tiles touch several blocks of rows
 ]
 
 
@@ -83,7 +92,30 @@ def stable_order(keys: np.ndarray, descending: bool) -> np.ndarray:
     return np.argsort(np.where(nan, 1, -codes), kind="stable")
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda c: f"{c.dtype}-{c.runs}-{c.carry}")
+def narrow_form(rng: np.random.Generator, run: np.ndarray, descending: bool) -> tuple[list[int], list[np.ndarray]]:
+    """Return what the table says of a run of which some offsets were copied, and the memory that it speaks of.
+
+    The run is a slice of a longer one, in blocks of which some fit their offsets, and some may not.
+    """
+    before, behind = rng.integers(1, 2 * NARROW_ROWS, 2) if len(run) else (0, 0)
+    whole = np.concatenate([run[:1].repeat(before), run, run[-1:].repeat(behind)])
+    unsigned = whole.view(f"u{whole.itemsize}")
+    width = 2 if whole.itemsize == 4 else int(rng.choice([2, 4]))
+    starts = np.arange(0, len(whole), NARROW_ROWS)
+    first, last = unsigned[starts], unsigned[np.minimum(starts + NARROW_ROWS, len(whole)) - 1]
+    distance = unsigned - first.repeat(NARROW_ROWS)[: len(whole)]
+    offsets = aligned((-distance if descending else distance).astype(f"u{width}"))
+    ends = np.stack([first, last], 1).ravel()
+    low, high = np.sort(rng.integers(0, len(whole) + 1, 2)) if rng.random() < 0.5 else (0, len(whole))
+    low -= low % 8
+    offsets[:low], offsets[high:] = 0xABCD, 0xABCD  # what was not copied is never read
+    outside = (starts >= high) | (starts + NARROW_ROWS <= low)
+    ends[outside.repeat(2)] = 77
+    told = [whole[before:].ctypes.data, offsets.ctypes.data, ends.ctypes.data, before, low, high, width, descending]
+    return [int(x) for x in told], [whole, offsets, ends]
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda c: f"{c.dtype}-{c.runs}-{c.carry}{'-narrow' if c.narrow else ''}")
 def test_runs_merge_stably(kernels, schedules, flavour, case):
     lib = kernels("merge")
     number = CASES.index(case)
@@ -104,6 +136,8 @@ def test_runs_merge_stably(kernels, schedules, flavour, case):
         )
         lengths = np.diff([0, *ends, total])
         keys = random_keys(rng, total, case.dtype)
+        if case.narrow and rng.random() < 0.7:
+            keys = rng.integers(0, rng.choice([5, 60_000, 10**6]), total).astype(case.dtype)
         runs, starts = [], np.cumsum(lengths) - lengths
         for start, n in zip(starts, lengths, strict=True):
             run = keys[start : start + n]
@@ -114,7 +148,13 @@ def test_runs_merge_stably(kernels, schedules, flavour, case):
             runs[-1][:] = keys[start : start + n]
         values = [rng.integers(0, 2**31, n).astype(case.value) for n in lengths]
         addresses = [[a.ctypes.data for a in arrays] for arrays in (runs, values)]
-        table = np.array([*addresses[0], *lengths, *starts, *addresses[1]], np.uint64)
+        table = np.array([addresses[0], lengths, starts, addresses[1], *([0] * case.runs for _ in range(7))], np.uint64)
+        memory_of = []
+        for r in range(case.runs if case.narrow else 0):
+            if rng.random() < 0.7:
+                told, memory = narrow_form(rng, runs[r], descending)
+                table[[0, *range(4, 11)], r] = told
+                memory_of.append(memory)
         c = policy.codec(keys.dtype.kind, keys.itemsize, descending, unified=True)
         codec = np.array([c.negative, c.flip, c.lift, c.infinity, c.nan], np.uint64)
         cuts = np.full((-(-total // tile) + 1, case.runs), 2**40, np.uint64)

@@ -34,7 +34,13 @@ def instantiations(capability: tuple[int, int]) -> list[str]:
         names += cupy_merge.kernel_names(shape, 8, np.dtype(f"{kind}{size}"), policy.codec(kind, size), "NOTHING", None)
     for size, width in ((4, 2), (8, 2), (8, 4)):
         for down in (False, True):
-            names += [instances.narrow_name(kernel, size, width, down) for kernel in ("narrow", "widen")]
+            names.append(instances.narrow_name(size, width, down))
+    for size in (4, 8):
+        for k in (2, 4, 8):
+            for kind in "ui":
+                shape, codec = policy.merge_shape(capability, size, k, False), policy.codec(kind, size)
+                dtype = np.dtype(f"{kind}{size}")
+                names += cupy_merge.kernel_names(shape, k, dtype, codec, "NOTHING", None, narrowed=True)
     return sorted(set(names))
 
 

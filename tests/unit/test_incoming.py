@@ -30,23 +30,22 @@ def at(address, count, dtype):
     return np.frombuffer((ctypes.c_char * (count * size)).from_address(address), dtype)
 
 
-class Widener:
-    """What the kernel does, in NumPy (tests/kernels/test_narrow.py has the kernel itself)."""
-
-    def __init__(self, known, size, keys, ends):
-        self.known, self.size, self.keys, self.ends = known, size, keys, ends
-
-    def __call__(self, offsets, out, first, stop, begin, end):
-        assert first % policy.NARROW_ITEMS == begin % policy.NARROW_ITEMS == 0
-        rows = policy.NARROW_ROWS
-        ends = at(self.ends, self.known.ends.size, f"u{self.size}")
-        made = at(out, end - begin, f"u{self.size}")
-        for row in range(begin, end):
-            if first <= row < stop:
-                base = ends[2 * (row // rows - self.known.start // rows)]
-                made[row - begin] = base + at(offsets, stop - first, self.known.values.dtype)[row - first]
-            else:
-                made[row - begin] = at(self.keys, row + 1, f"u{self.size}")[row]
+def keys_of(incoming, stretch, count, dtype):
+    """What the merge reads of a stretch that has arrived, in NumPy (tests/kernels/test_narrow.py has the kernel)."""
+    address, size = int(incoming.keys[stretch]), np.dtype(dtype).itemsize
+    offsets, ends, row, low, high, width, down = incoming.narrow[:, stretch].tolist()
+    if not width:
+        return at(address, count, dtype).tolist()
+    assert low % cupy_copies.ALIGNED == offsets % 16 == 0
+    assert not down
+    made = []
+    for r in range(row, row + count):
+        if low <= r < high:
+            (first,) = at(ends + 2 * (r // policy.NARROW_ROWS) * size, 1, dtype).tolist()
+            made.append(first + int(at(offsets + r * width, 1, f"u{width}")[0]))
+        else:
+            made.append(int(at(address + (r - row) * size, 1, dtype)[0]))
+    return made
 
 
 @pytest.fixture
@@ -62,7 +61,6 @@ def host(monkeypatch):
         empty_like=lambda a: Array(np.zeros_like(a.values)),
     )
     monkeypatch.setattr(cupy_copies, "cupy", fake)
-    monkeypatch.setattr(cupy_copies, "Widener", Widener)
 
 
 @pytest.mark.parametrize("known", [None, (0, 1000), (192, 700), (128, 1000)])
@@ -80,17 +78,14 @@ def test_every_stretch_arrives(host, known, begin, end, stretches):
     run = Array(keys[begin:end], memory)
     edges = np.sort(np.random.default_rng(end).integers(0, end - begin, stretches + 1))
     incoming = cupy_copies.Incoming(run, edges[:-1], edges[1:], 3)
-    streams = [SimpleNamespace(ptr=0)]
+    stream = SimpleNamespace(ptr=0)
     ahead = 0
     for i in range(stretches):
         while ahead < min(i + 3, stretches):  # as many are under way as there are rooms
-            incoming.begin(ahead, streams)
+            incoming.begin(ahead, stream)
             ahead += 1
-        incoming.arrive(i)
-        count = int(edges[i + 1] - edges[i])
-        if count:
-            found = at(int(incoming.places[i]), count, "u4")
-            assert found.tolist() == keys[begin + edges[i] : begin + edges[i + 1]].tolist()
+        wanted = keys[begin + edges[i] : begin + edges[i + 1]].tolist()
+        assert keys_of(incoming, i, len(wanted), "u4") == wanted
 
 
 def test_offsets_cross_in_the_place_of_keys(host):
