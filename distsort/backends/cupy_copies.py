@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import functools
-from typing import Any
+import threading
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import cupy
 import numpy as np
@@ -13,12 +15,27 @@ from distsort.backends.cupy_narrow import Offsets
 from distsort.kernels import policy
 
 IntArray = npt.NDArray[np.int64]
+T = TypeVar("T")
 
 # Offsets are copied from a multiple of so many rows on: what the kernel loads begins at a multiple of 16 bytes.
 ALIGNED = 8
 
 
-@functools.cache
+def once(make: Callable[[], T]) -> Callable[[], T]:
+    """Keep what a function makes; it is called once, even if threads ask at the same time."""
+    lock, made = threading.Lock(), list[T]()
+
+    @functools.wraps(make)
+    def get() -> T:
+        with lock:
+            if not made:
+                made.append(make())
+            return made[0]
+
+    return get
+
+
+@once
 def copy_stream() -> Any:
     """Return a stream for `copy_async`, which waits for none of the default stream's work."""
     return cupy.cuda.Stream(non_blocking=True)

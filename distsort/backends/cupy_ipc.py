@@ -29,7 +29,7 @@ import numpy as np
 import numpy.typing as npt
 
 from distsort import blocks
-from distsort.backends.cupy_copies import copy_async, copy_stream
+from distsort.backends.cupy_copies import copy_async, copy_stream, once
 from distsort.blocks import Block
 from distsort.columns import Columns
 from distsort.device_memory import device_work
@@ -40,6 +40,8 @@ CUDARuntimeError = cupy.cuda.runtime.CUDARuntimeError
 # Of CUpointer_attribute: a number that is unique to one allocation for the life of a process; whether it has a handle.
 _BUFFER_ID = 7
 _IS_LEGACY_CUDA_IPC_CAPABLE = 10
+# Of cudaError_t: what an event says that is still to come.
+_NOT_READY = 600
 
 
 @dataclass(frozen=True)
@@ -110,13 +112,13 @@ def load(header: bytes, frames: Sequence[Frame]) -> Block:
     return cuda_loads(header, [as_buffer(next(device)) if kept is None else memoryview(kept) for kept in here])
 
 
-@functools.cache
+@once
 def packing_stream() -> Any:
-    """Return the stream, and context, of work that waits for none of the default stream's."""
+    """Return the stream, and context, of work that waits for none of the default stream's: one for all threads."""
     return cupy.cuda.Stream(non_blocking=True)
 
 
-@functools.cache
+@once
 def _progress() -> Any:
     return cupy.cuda.Event(disable_timing=True, interprocess=True)
 
@@ -214,7 +216,8 @@ class Mappings:
     """Memory of other processes, mapped once per allocation and kept."""
 
     def __init__(self) -> None:
-        self._open: dict[tuple[str, int], tuple[int, int]] = {}
+        self._open: dict[tuple[str, int], tuple[int, bytes, int]] = {}
+        self._replaced: dict[str, list[int]] = {}
         self._events: dict[tuple[str, bytes], int] = {}
         self._users: Counter[str] = Counter()
         self._gone: set[str] = set()
@@ -232,15 +235,16 @@ class Mappings:
             The memory cannot be mapped.
         """
         self.hold(peer)
+        stream = copy_stream()
         try:
             with device_work(True):  # the pool may hand out memory that the default stream still works on
                 copies = [cupy.empty(f.nbytes, np.uint8) for f in frames]
             for frame, copy in zip(frames, copies, strict=True):
                 if frame.nbytes:
-                    copy_async(self._pointer(peer, frame) + frame.offset, copy.data.ptr, copy.nbytes, copy_stream())
+                    copy_async(self._pointer(peer, frame) + frame.offset, copy.data.ptr, copy.nbytes, stream)
             return copies
         finally:
-            copy_stream().synchronize()
+            stream.synchronize()
             self.release((peer,))
 
     def view(self, peer: str, frames: Sequence[Exported]) -> list[Frame]:
@@ -270,13 +274,16 @@ class Mappings:
         Raises
         ------
         CUDARuntimeError
-            The event cannot be opened.
+            The event cannot be opened, or asked.
         """
         with self._lock:
             event = self._events.get((peer, handle))
             if event is None:
                 event = self._events[peer, handle] = int(cupy.cuda.runtime.ipcOpenEventHandle(handle))
-        return int(cupy.cuda.runtime.eventQuery(event)) == 0
+        status = int(cupy.cuda.runtime.eventQuery(event))
+        if status not in (0, _NOT_READY):
+            raise CUDARuntimeError(status)
+        return status == 0
 
     def hold(self, peer: str) -> None:
         """Keep the mappings of a peer open until `release`, even if it is gone before."""
@@ -290,20 +297,25 @@ class Mappings:
                 self._users[peer] -= 1
                 if not self._users[peer]:
                     del self._users[peer]
+                    for pointer in self._replaced.pop(peer, ()):
+                        cupy.cuda.runtime.ipcCloseMemHandle(pointer)
                     if peer in self._gone:
                         self._gone.discard(peer)
                         self._close(peer)
 
     def _pointer(self, peer: str, frame: Exported) -> int:
         with self._lock:
-            buffer, pointer = self._open.get((peer, frame.base), (0, 0))
-            if pointer and buffer == frame.buffer:
+            buffer, handle, pointer = self._open.get((peer, frame.base), (0, b"", 0))
+            if pointer and (buffer, handle) == (frame.buffer, frame.handle):
                 return pointer
-            if pointer:  # the peer has freed that allocation, and another one stands at its address
-                cupy.cuda.runtime.ipcCloseMemHandle(pointer)
+            if pointer:  # another allocation stands at that address, of this peer or of one that has its name now
                 del self._open[peer, frame.base]
+                if self._users[peer] > 1:
+                    self._replaced.setdefault(peer, []).append(pointer)
+                else:
+                    cupy.cuda.runtime.ipcCloseMemHandle(pointer)
             pointer = int(cupy.cuda.runtime.ipcOpenMemHandle(frame.handle))
-            self._open[peer, frame.base] = (frame.buffer, pointer)
+            self._open[peer, frame.base] = (frame.buffer, frame.handle, pointer)
             return pointer
 
     def close(self, peer: str | None = None) -> None:
@@ -317,7 +329,7 @@ class Mappings:
 
     def _close(self, peer: str) -> None:
         for key in [k for k in self._open if k[0] == peer]:
-            _, pointer = self._open.pop(key)
+            _, _, pointer = self._open.pop(key)
             cupy.cuda.runtime.ipcCloseMemHandle(pointer)
         for name in [k for k in self._events if k[0] == peer]:
             cupy.cuda.runtime.eventDestroy(self._events.pop(name))

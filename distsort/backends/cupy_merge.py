@@ -19,7 +19,6 @@ than eight runs once more the result; three stretches of 128 MiB for runs on ano
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -28,7 +27,7 @@ import cupy
 import numpy as np
 import numpy.typing as npt
 
-from distsort.backends.cupy_copies import Incoming, copy_stream, crossing
+from distsort.backends.cupy_copies import Incoming, copy_stream, crossing, once
 from distsort.backends.cupy_ipc import is_mapped
 from distsort.backends.cupy_keys import Coded, device_columns
 from distsort.backends.cupy_launch import UNSIGNED, device
@@ -163,13 +162,15 @@ def co_ranks(keys: Sequence[Any], order: Order, start: int, stop: int) -> npt.ND
         return None
     runs, codec = [Run(word.values, 0) for (word,) in words], words[0][0].codec
     _, k, cuts_kernel, _ = _kernels(len(runs), runs[0].keys.dtype, codec, "NOTHING", None)
-    with _ahead():
+    ahead = _ahead()
+    ahead.wait_event(cupy.cuda.get_current_stream().record())  # where keys may still be put in one piece
+    with ahead:
         table = cupy.asarray(_table(runs, k))
         found = _cuts(cuts_kernel, table, _coded(codec), start, stop, stop - start, 2, k).get()
     return found.astype(np.int64)[:, : len(runs)].T
 
 
-@functools.cache
+@once
 def _ahead() -> Any:
     """Return the stream, and context, of what takes few threads and is waited for: before what else the GPU is at."""
     return cupy.cuda.Stream(non_blocking=True, priority=-1)

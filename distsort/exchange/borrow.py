@@ -42,11 +42,11 @@ class Borrowed:
 
 @dataclass
 class _Loan:
-    """What one owner has lent: which of the runs, one of them, and its answer."""
+    """What one owner has lent: which of the runs, and its answer."""
 
     address: str
     mine: list[int]
-    source: Source
+    sources: list[Source]
     answer: Answer
 
 
@@ -88,20 +88,24 @@ def borrow(
 
         def complete() -> None:
             for loan in forming:
-                _until(partial(holder.devices.complete, loan.address, loan.answer), reader, loan.source, options)
+                _until(partial(holder.devices.complete, loan.address, loan.answer), reader, loan.sources, options)
 
         runs = [found[i] for i in range(len(sources))] if len(found) == len(sources) else None
         yield Borrowed(runs, complete)
 
 
-def _until(there: Callable[[], bool], reader: Reader, source: Source, options: Options) -> None:
-    """Wait for what the GPU of an owner is at, as long as it lives."""
+def _until(there: Callable[[], bool], reader: Reader, sources: Sequence[Source], options: Options) -> None:
+    """Wait for what the GPU of the owner of some runs is at, as long as it lives."""
     end = time.monotonic() + options.timeout
-    while not there():
-        reader.look(source)
-        if time.monotonic() > end:
-            raise Trouble(source, "silent", f"its narrow form was not complete in {options.timeout:g} s")
-        time.sleep(LOOK_AGAIN)
+    try:
+        while not there():
+            for source in sources:
+                reader.look(source)
+            if time.monotonic() > end:
+                raise Trouble(sources[0], "silent", f"its narrow form was not complete in {options.timeout:g} s")
+            time.sleep(LOOK_AGAIN)
+    except RuntimeError as error:  # of CUDA: the owner's end may be known here before its death is
+        raise Trouble(sources[0], "unreachable", str(error)) from error
 
 
 async def _borrow(
@@ -134,7 +138,7 @@ async def _borrow(
             return
         devices.hold(address)
         held.append((asked[0], answer["lease"]))
-        loans.append(_Loan(address, mine, asked[0], answer))
+        loans.append(_Loan(address, mine, asked, answer))
 
     with reader.cancellable(key):
         await reader.all_of(ask(address, mine) for address, mine in by_address(sources))

@@ -65,8 +65,8 @@ def attach(runs: Sequence[Run], answer: dict[str, Any], frames: Sequence[Any]) -
 
 
 def _bare(run: Run) -> Any:
-    """Return the array that a run is, if it is nothing but its keys."""
+    """Return the array that a run is, if it is nothing but its keys, in one piece."""
     rows = run.rows
     if isinstance(rows, Columns):
         rows = rows.arrays[0] if len(rows.arrays) == 1 else None
-    return rows if run.keys is None and getattr(rows, "ndim", 0) == 1 else None
+    return rows if run.keys is None and getattr(rows, "ndim", 0) == 1 and rows.flags.c_contiguous else None

@@ -125,8 +125,10 @@ class Reader:
             yield
         finally:
             if held:
-                self.holder.devices.release([source.address for source, _ in held])
-                self.holder.loop.call_soon_threadsafe(self._end_leases, held, options)
+                try:
+                    self.holder.devices.release([source.address for source, _ in held])
+                finally:  # also where this GPU is broken: the others' memory is theirs
+                    self.holder.loop.call_soon_threadsafe(self._end_leases, held, options)
 
     @contextlib.contextmanager
     def reading(self) -> Iterator[None]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import pickle
 import random
+import threading
 import time
 from collections.abc import Iterable, Sequence
 from contextlib import nullcontext
@@ -34,6 +35,7 @@ class Files:
 
     def __init__(self, directory: str) -> None:
         self.directory = Path(directory)
+        self.of_thread = threading.local()
         self.leases: dict[str, tuple[str, Path]] = {}
         self.lent = 0
 
@@ -55,11 +57,23 @@ class Files:
         return {"lease": lease, "path": str(path), "complete": time.time() + random.choice([0, 0.003]) if forms else 0}
 
     def attach(self, owner: str, answer: dict[str, Any], runs: Sequence[Run]) -> bool:
+        """Note what must be complete before this thread merges: until then its offsets are no keys."""
         assert all(isinstance(run, Run) for run in runs)
+        if answer["complete"]:
+            self.forming().add(answer["lease"])
         return bool(answer["complete"])
 
     def complete(self, owner: str, answer: dict[str, Any]) -> bool:
-        return time.time() >= answer["complete"]
+        if time.time() < answer["complete"]:
+            return False
+        self.forming().discard(answer["lease"])
+        return True
+
+    def forming(self) -> set[str]:
+        """Return the leases of this thread's part whose narrow forms have not been seen complete."""
+        if not hasattr(self.of_thread, "leases"):
+            self.of_thread.leases = set()
+        return self.of_thread.leases
 
     def end_lease(self, lease: str) -> None:
         self.leases.pop(lease)[1].unlink()
@@ -75,7 +89,7 @@ class Files:
         return pickle.loads(Path(answer["path"]).read_bytes())
 
     def release(self, owners: Iterable[str]) -> None:
-        pass
+        self.forming().clear()
 
     def tidy(self, now: float) -> None:
         pass
@@ -100,8 +114,15 @@ def co_ranks(runs: Sequence[Run], spec: Spec, start: int, stop: int) -> Any:
     return np.stack([np.bincount(of[:rank], minlength=len(runs)) for rank in (start, stop)], axis=1)
 
 
+def _merge_runs(*args: Any, plain: Any = pull.merge_runs) -> Any:
+    devices = pull._service().devices
+    assert not devices.forming(), "runs were merged whose narrow forms may not be complete"
+    return plain(*args)
+
+
 def dask_setup(worker: Worker) -> None:
     """Patch the process of a worker before its first task."""
     pull.promises = lambda block: True
+    pull.merge_runs = _merge_runs
     pull.co_ranks = co_ranks
     WorkerService.devices = property(_files)

@@ -6,8 +6,10 @@ import asyncio
 import pickle
 import sys
 import threading
+import time
 from collections import Counter
-from contextlib import nullcontext
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, nullcontext
 from types import SimpleNamespace
 
 import numpy as np
@@ -33,7 +35,7 @@ class Mappings:
     def __init__(self) -> None:
         self.peers: set[str] = set()
         self.held: Counter[str] = Counter()
-        self.broken = False
+        self.broken = self.unreachable = False
         self.recorded = b""
 
     def copy(self, peer, frames):
@@ -46,7 +48,7 @@ class Mappings:
         return [MEMORY[f.base] for f in frames]
 
     def reached(self, peer, handle):
-        if self.broken:
+        if self.unreachable:
             raise cupy_ipc.CUDARuntimeError(1)
         return handle == self.recorded
 
@@ -343,8 +345,20 @@ class Keys(np.ndarray):
 
 @pytest.fixture
 def lending(ends, monkeypatch):
-    """Return owner and reader of runs that may become narrow, and what happened in which order."""
-    order = []
+    """Return owner and reader of runs that may become narrow, and what happened in which order, on which stream."""
+    order, entered = [], []
+
+    @contextmanager
+    def packing():
+        entered.append("packing")
+        yield
+        entered.pop()
+
+    @contextmanager
+    def work(here, wait=True):
+        yield
+        if wait:
+            order.append("waited")
 
     def export(frames, plain=cupy_ipc.export):
         order.append(f"exported {len(frames)}")
@@ -358,10 +372,10 @@ def lending(ends, monkeypatch):
         """What the kernel does, for one block."""
         part = np.asarray(keys[known.start : known.stop])
         known.values[:], known.ends[:] = part - part[0], part[[0, -1]]
-        order.append("narrow")
+        order.append(f"narrow, {entered}")
 
     monkeypatch.setattr(cupy_ipc, "export", export)
-    monkeypatch.setattr(cupy_ipc, "packing_stream", nullcontext)
+    monkeypatch.setattr(cupy_ipc, "packing_stream", packing)
     monkeypatch.setattr(cupy_ipc, "packing_event", lambda: b"event")
     monkeypatch.setattr(cupy_ipc, "record_packing", lambda: order.append("recorded"))
     monkeypatch.setattr(
@@ -370,7 +384,7 @@ def lending(ends, monkeypatch):
     monkeypatch.setattr(device_narrow, "offsets_for", empty)
     monkeypatch.setattr(device_narrow, "narrow", narrow)
     monkeypatch.setattr(cupy_narrow.policy, "NARROW_LEAST", 1 << 10)
-    monkeypatch.setattr(device, "device_work", lambda here, wait=True: nullcontext())
+    monkeypatch.setattr(device, "device_work", work)
     return *ends, order
 
 
@@ -383,7 +397,7 @@ def test_what_is_lent_comes_with_its_narrow_form(lending):
     owner, reader, order = lending
     runs = [Run(np.arange(2000.0).view(Keys)), DENSE, Run(np.arange(100).view(Keys))]
     answer = owner.lend(runs, [False] * 3, SHARE, reader.host, "reader")
-    assert order == ["exported 3", "exported 2", "narrow", "recorded"]
+    assert order == ["exported 3", "exported 2", "narrow, ['packing']", "recorded"]
     assert [len(frames) for _, frames in owner.leases.values()] == [5]
     lent = reader.unpack("owner", answer, in_place=True)
     assert [r.rows.tolist() for r in lent] == [r.rows.tolist() for r in runs]
@@ -401,7 +415,7 @@ def test_what_is_lent_comes_with_its_narrow_form(lending):
     assert not owner.leases
 
 
-@pytest.mark.parametrize("why", ["no memory", "no events", "small", "floats", "far apart"])
+@pytest.mark.parametrize("why", ["no memory", "no events", "not exportable", "small", "floats", "far apart", "strided"])
 def test_runs_are_lent_without_narrow_forms(lending, monkeypatch, why):
     owner, reader, order = lending
 
@@ -413,8 +427,14 @@ def test_runs_are_lent_without_narrow_forms(lending, monkeypatch, why):
         monkeypatch.setattr(device_narrow, "offsets_for", full)
     elif why == "no events":
         monkeypatch.setattr(cupy_ipc, "packing_event", lambda: None)
+    elif why == "not exportable":
+        plain = cupy_ipc.export
+        monkeypatch.setattr(cupy_ipc, "export", lambda frames: plain(frames) if len(frames) == 1 else None)
     else:
-        keys = {"small": keys[:9], "floats": keys.astype("f8"), "far apart": keys << 40}[why]
+        made = {"small": keys[:9], "floats": keys.astype("f8"), "far apart": keys << 40}
+        keys = made[why] if why in made else np.repeat(keys, 2)[::2]
+        # What a sort makes of a strided block that is in order already: a view, of which a copy in one piece is lent.
+        monkeypatch.setattr(cupy_ipc, "dump", lambda b: (pickle.dumps(b.dtype), [np.array(b).view(np.uint8)]))
     answer = owner.lend([Run(keys)], [False], SHARE, reader.host, "reader")
     assert order == ["exported 1"]
     assert [len(frames) for _, frames in owner.leases.values()] == [1]
@@ -423,11 +443,13 @@ def test_runs_are_lent_without_narrow_forms(lending, monkeypatch, why):
     assert lent[0].rows.tolist() == keys.tolist()
 
 
-def test_narrow_forms_that_cannot_be_mapped_are_left_out(lending):
+@pytest.mark.parametrize("what", ["broken", "unreachable"])
+def test_narrow_forms_that_cannot_be_mapped_are_left_out(lending, what):
+    """Their memory, or the event that tells of it."""
     owner, reader, _ = lending
     answer = owner.lend([DENSE], [True], SHARE, reader.host, "reader")
     lent = reader.unpack("owner", answer, in_place=True)
-    reader._mappings.broken = True
+    setattr(reader._mappings, what, True)
     assert not reader.attach("owner", answer, lent)
     assert lent[0].rows.mem.offsets is None
 
@@ -464,33 +486,67 @@ def test_only_runs_that_are_dense_all_along_become_narrow(monkeypatch):
         assert cupy_narrow.width_of(keys, share) == width, keys
 
 
-@pytest.mark.parametrize("why", ["gone", "silent"])
+@pytest.mark.parametrize("why", ["gone", "silent", "unreachable"])
 def test_a_narrow_form_that_does_not_come_is_trouble(why):
-    """Its owner was killed, or its GPU hangs: nobody waits on a device for what may never come."""
+    """Its owner was killed, which is heard of or seen, or its GPU hangs: nobody waits on a device for ever."""
     from distsort.exchange import borrow
     from distsort.exchange.handles import Source
     from distsort.exchange.reader import Reader, Trouble
 
-    source, looks = Source("run", "attempt", "tcp://owner", 8.0), []
+    sources = [Source(f"run-{i}", f"attempt-{i}", "tcp://owner", 8.0) for i in range(2)]
+    looks = []
     reader = object.__new__(Reader)
     reader._dead = {}
 
     def look():
         looks.append(1)
         if why == "gone" and len(looks) == 3:
-            reader._dead["attempt"] = None
+            reader._dead["attempt-1"] = None
+        if why == "unreachable" and len(looks) == 3:
+            raise cupy_ipc.CUDARuntimeError(1)
         return False
 
     with pytest.raises(Trouble, match=why) as trouble:
-        borrow._until(look, reader, source, SimpleNamespace(timeout=0.01 if why == "silent" else 20.0))
-    assert trouble.value.source is source
+        borrow._until(look, reader, sources, SimpleNamespace(timeout=0.01 if why == "silent" else 20.0))
+    assert trouble.value.source is sources[why == "gone"]
+    assert trouble.value.reason == why
     assert len(looks) == 3 or why == "silent"
-    borrow._until(lambda: True, reader, source, OPTIONS)
+    borrow._until(lambda: True, reader, sources, OPTIONS)
+
+
+def test_what_is_kept_is_made_once():
+    """Threads that ask at the same time get one stream: an event of one would say nothing of another."""
+    made = []
+
+    def make():
+        time.sleep(0.01)
+        made.append(len(made))
+        return made[-1]
+
+    get = cupy_copies.once(make)
+    with ThreadPoolExecutor(8) as threads:
+        assert set(threads.map(lambda _: get(), range(8))) == {0}
+    assert made == [0]
+
+
+def test_leases_end_also_where_this_gpu_is_broken(pulling):
+    reader, _, owners = pulling
+
+    def broken():
+        raise cupy_ipc.CUDARuntimeError(1)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cupy_ipc, "wait", broken)
+        with pytest.raises(cupy_ipc.CUDARuntimeError):  # noqa: SIM117
+            with reader.pull(slices(reader, ("a", 2, 5), ("b", 0, 7)), OPTIONS):
+                assert leases(owners) == 2
+    settled(reader)
+    assert leases(owners) == 0
 
 
 def test_mappings_in_use_outlive_their_peer(monkeypatch):
     """A worker that dies while its memory is read: the mapping is closed when the reading has ended, not before."""
-    opened, closed, reached = [], [], set()
+    opened, closed, reached, broken = [], [], set(), set()
 
     def open_handle(handle):
         opened.append(handle)
@@ -500,7 +556,7 @@ def test_mappings_in_use_outlive_their_peer(monkeypatch):
         ipcOpenMemHandle=open_handle,
         ipcCloseMemHandle=closed.append,
         ipcOpenEventHandle=lambda handle: len(handle),
-        eventQuery=lambda event: 0 if event in reached else 600,
+        eventQuery=lambda event: 700 if event in broken else 0 if event in reached else 600,
         eventDestroy=closed.append,
         getDevice=lambda: 0,
         CUDARuntimeError=cupy_ipc.CUDARuntimeError,
@@ -543,8 +599,44 @@ def test_mappings_in_use_outlive_their_peer(monkeypatch):
     maps.close("a")
     assert maps.reached("a", b"handle")
     assert closed == [1000, 2000]
+    broken.add(6)
+    with pytest.raises(cupy_ipc.CUDARuntimeError):
+        maps.reached("a", b"handle")
     maps.release(["a"])
     assert closed == [1000, 2000, 6]
+    maps.hold("b")
+    maps.reached("b", b"other")
+    maps.release(["b"])
+    maps.close()
+    assert closed == [1000, 2000, 6, 5]
+
+
+def test_a_worker_that_has_the_name_of_a_dead_one_is_not_taken_for_it(monkeypatch):
+    """Base and number of an allocation may be the same; what is still read of the old one stays until it was."""
+    closed = []
+    runtime = SimpleNamespace(
+        ipcOpenMemHandle=lambda handle: {b"old": 1000, b"new": 2000}[handle],
+        ipcCloseMemHandle=closed.append,
+        getDevice=lambda: 0,
+    )
+    cuda = SimpleNamespace(runtime=runtime, MemoryPointer=lambda memory, offset: memory)
+    monkeypatch.setattr(cupy_ipc, "cupy", SimpleNamespace(cuda=cuda, ndarray=lambda n, dtype, pointer: pointer))
+    monkeypatch.setattr(cupy_ipc, "Mapped", lambda pointer, nbytes, owner, device: pointer)
+    maps = cupy_ipc.Mappings()
+    old, new = (cupy_ipc.Exported(handle, 7, 1, 0, 8) for handle in (b"old", b"new"))
+    maps.hold("a")
+    assert maps.view("a", [old]) == [1000]
+    maps.close("a")  # it has died
+    maps.hold("a")
+    assert maps.view("a", [new]) == [2000]
+    assert closed == []
+    maps.release(["a"])
+    maps.release(["a"])
+    assert sorted(closed) == [1000, 2000]
+    maps.hold("a")
+    maps.view("a", [old])
+    assert maps.view("a", [new]) == [2000]
+    assert closed[2:] == [1000]
 
 
 def test_frames_come_back_from_the_host_with_their_own_dtypes(monkeypatch):
