@@ -40,7 +40,7 @@ CUDARuntimeError = cupy.cuda.runtime.CUDARuntimeError
 # Of CUpointer_attribute: a number that is unique to one allocation for the life of a process; whether it has a handle.
 _BUFFER_ID = 7
 _IS_LEGACY_CUDA_IPC_CAPABLE = 10
-# Of cudaError_t: what an event says that is still to come.
+# Of CUresult: what an event says that is still to come.
 _NOT_READY = 600
 
 
@@ -280,7 +280,8 @@ class Mappings:
             event = self._events.get((peer, handle))
             if event is None:
                 event = self._events[peer, handle] = int(cupy.cuda.runtime.ipcOpenEventHandle(handle))
-        status = int(cupy.cuda.runtime.eventQuery(event))
+        # Of the driver: the runtime would leave "not ready" behind, which another library takes for its own error.
+        status = _driver().cuEventQuery(ctypes.c_void_p(event))
         if status not in (0, _NOT_READY):
             raise CUDARuntimeError(status)
         return status == 0

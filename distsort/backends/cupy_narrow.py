@@ -67,7 +67,7 @@ def width_of(keys: Any, share: tuple[float, float]) -> int | None:
     size, (start, stop) = keys.dtype.itemsize, _rows(keys, share)
     if keys.dtype.kind not in "iu" or (stop - start) * size < policy.NARROW_LEAST or keys.data.ptr % 16:
         return None
-    step = max(len(keys) // STEPS, 1)
+    step = max((len(keys) - 1) // STEPS, 1)  # the last step ends where the run does, but for some rows
     seen = keys[::step].get().tolist()
     widest = max(abs(b - a) for a, b in itertools.pairwise(seen))
     return next((w for w in (2, 4) if w < size and 2 * widest * policy.NARROW_ROWS < step << 8 * w), None)

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from distsort import blocks
 from distsort.backends import cupy_ipc
 from distsort.backends.cupy_narrow import Offsets, narrow, offsets_for, width_of
 from distsort.columns import Columns
@@ -69,4 +70,6 @@ def _bare(run: Run) -> Any:
     rows = run.rows
     if isinstance(rows, Columns):
         rows = rows.arrays[0] if len(rows.arrays) == 1 else None
-    return rows if run.keys is None and getattr(rows, "ndim", 0) == 1 and rows.flags.c_contiguous else None
+    if run.keys is not None or blocks.is_series(rows) or getattr(rows, "ndim", 0) != 1:
+        return None
+    return rows if rows.flags.c_contiguous else None

@@ -443,6 +443,13 @@ def test_runs_are_lent_without_narrow_forms(lending, monkeypatch, why):
     assert lent[0].rows.tolist() == keys.tolist()
 
 
+def test_only_bare_arrays_become_narrow():
+    """A series of cudf, here of pandas, may have a dtype without a size, or nulls."""
+    for rows in (pd.Series(pd.Categorical(["a"])), pd.Series([1, None], dtype="Int64"), pd.DataFrame({"a": [1]})):
+        assert device_narrow.begin([Run(rows)], [False], SHARE) == ({}, [])
+    assert device_narrow.begin([Run(DENSE.rows, (DENSE.rows,))], [False], SHARE) == ({}, [])
+
+
 @pytest.mark.parametrize("what", ["broken", "unreachable"])
 def test_narrow_forms_that_cannot_be_mapped_are_left_out(lending, what):
     """Their memory, or the event that tells of it."""
@@ -479,6 +486,7 @@ def test_only_runs_that_are_dense_all_along_become_narrow(monkeypatch):
         (np.arange(5000, dtype="u4").view(Keys) << 5, SHARE, None),
         (np.full(1000, 7).view(Keys), SHARE, 2),
         (heavy, SHARE, 4),
+        (np.append(np.arange(64_000), 1 << 40).view(Keys), SHARE, None),
         (heavy.astype("u4"), SHARE, None),
         (spread.astype("f8"), SHARE, None),
         (spread[:100], SHARE, None),
@@ -556,7 +564,6 @@ def test_mappings_in_use_outlive_their_peer(monkeypatch):
         ipcOpenMemHandle=open_handle,
         ipcCloseMemHandle=closed.append,
         ipcOpenEventHandle=lambda handle: len(handle),
-        eventQuery=lambda event: 700 if event in broken else 0 if event in reached else 600,
         eventDestroy=closed.append,
         getDevice=lambda: 0,
         CUDARuntimeError=cupy_ipc.CUDARuntimeError,
@@ -567,6 +574,8 @@ def test_mappings_in_use_outlive_their_peer(monkeypatch):
         MemoryPointer=lambda memory, offset: memory,
     )
     fake = SimpleNamespace(cuda=cuda, ndarray=lambda n, dtype, pointer: pointer, empty=lambda n, dtype: (0, n))
+    query = lambda event: 700 if event.value in broken else 0 if event.value in reached else 600  # noqa: E731
+    monkeypatch.setattr(cupy_ipc, "_driver", lambda: SimpleNamespace(cuEventQuery=query))
     monkeypatch.setattr(cupy_ipc, "cupy", fake)
     monkeypatch.setattr(cupy_copies, "cupy", fake)
     monkeypatch.setattr(cupy_ipc, "Mapped", lambda pointer, nbytes, owner, device: (pointer, nbytes))
