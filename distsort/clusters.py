@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -15,6 +16,9 @@ import dask
 from distsort import config
 from distsort.errors import OptionError
 from distsort.io.scratch import scratch_folder
+
+WRITING = 1.0
+"""Seconds in which a scheduler's file that is there may still be written."""
 
 # A terminal sends Ctrl-C to the workers too; it is the process that started them which ends them.
 _IGNORE_CTRL_C = (
@@ -130,11 +134,13 @@ def connect(*, address: str | None = None, scheduler_file: str | None = None, ti
     # A client that fails while it starts stays open until the garbage collector closes it. Where that happens in the
     # thread of the loop that another client starts, each waits for the other, and that one fails after 10 s.
     client = Client.__new__(Client)
+    if scheduler_file is not None:
+        _until_written(Path(scheduler_file))
     try:
         client.__init__(address, scheduler_file=scheduler_file, set_as_default=False, **options)
     except Exception as error:  # of sockets, addresses, encryption, versions
         client.close()
-        if scheduler_file is not None and not _names_a_scheduler(Path(scheduler_file)):
+        if scheduler_file is not None and not names_a_scheduler(Path(scheduler_file)):
             raise OptionError(
                 f"--scheduler-file {scheduler_file}: it names no scheduler: is it what 'dask scheduler"
                 " --scheduler-file' wrote?"
@@ -143,7 +149,15 @@ def connect(*, address: str | None = None, scheduler_file: str | None = None, ti
     return client
 
 
-def _names_a_scheduler(file: Path) -> bool:
+def _until_written(file: Path) -> None:
+    """Wait a moment for a scheduler that has made its file and not filled it: it is written in place."""
+    end = time.monotonic() + WRITING
+    while not names_a_scheduler(file) and time.monotonic() < end:
+        time.sleep(WRITING / 50)
+
+
+def names_a_scheduler(file: Path) -> bool:
+    """Whether a file is there, whole, and has the address of a scheduler."""
     try:
         return isinstance(json.loads(file.read_text(encoding="utf-8"))["address"], str)
     except (OSError, ValueError, LookupError, TypeError):

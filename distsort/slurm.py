@@ -14,6 +14,7 @@ All options but those below are those of ``distsort sort``. Where there is a fas
 from __future__ import annotations
 
 import argparse
+import asyncio
 import logging
 import os
 import sys
@@ -26,6 +27,7 @@ from typing import Any
 import dask.config
 
 from distsort.cli import run
+from distsort.clusters import names_a_scheduler
 from distsort.errors import OptionError
 
 PATIENCE = 120
@@ -43,7 +45,6 @@ def main(arguments: Sequence[str]) -> int:
     arguments
         Of the command line.
     """
-    from dask_jobqueue.slurm import SLURMRunner
     from distributed import Client
 
     # That comms are closed in the end is no news.
@@ -63,7 +64,7 @@ def main(arguments: Sequence[str]) -> int:
     if os.environ[_DEVICES]:
         print(f"worker {os.environ['SLURM_PROCID']} has GPU {os.environ[_DEVICES]}", file=sys.stderr)
     place = dask.config.get("temporary-directory", None) or tempfile.gettempdir()
-    with SLURMRunner(
+    with _runner()(
         scheduler_file="scheduler-{job_id}.json",
         scheduler_options={**network, "dashboard_address": ":0"},
         worker_options={**network, **worker_options(os.environ), "local_directory": place, "dashboard": False},
@@ -76,6 +77,19 @@ def main(arguments: Sequence[str]) -> int:
         Path(runner.scheduler_file).unlink(missing_ok=True)
         Path(f"distsort-{runner.job_id}.status").write_text(f"{status}\n", encoding="ascii")
         return status
+
+
+def _runner() -> Any:
+    """Return dask-jobqueue's runner; its tasks read the scheduler's file once it is whole: it is written in place."""
+    from dask_jobqueue.slurm import SLURMRunner
+
+    class Runner(SLURMRunner):
+        async def get_scheduler_address(self) -> str:
+            while not names_a_scheduler(self.scheduler_file):
+                await asyncio.sleep(0.2)
+            return str(await super().get_scheduler_address())
+
+    return Runner
 
 
 def device_of(environment: Mapping[str, str]) -> str:

@@ -79,6 +79,19 @@ def test_clients_of_no_scheduler_are_closed(where, told, tmp_path, monkeypatch):
     assert loops() <= before
 
 
+def test_a_scheduler_file_that_is_being_written(tmp_path):
+    file = tmp_path / "scheduler.json"
+    file.write_text('{"type": "Sched')
+    with LocalCluster(n_workers=0, processes=False, dashboard_address=None) as cluster:
+        text = json.dumps({"address": cluster.scheduler_address})
+        late = threading.Timer(0.2, file.write_text, [text])
+        late.start()
+        client = clusters.connect(scheduler_file=str(file))
+        assert client.scheduler.address == cluster.scheduler_address
+        client.close()
+        late.join()
+
+
 def test_a_port_where_nothing_listens():
     began = time.monotonic()
     with pytest.raises(OptionError, match=r"'tcp://127\.0\.0\.1:9' \(Timed out .* after 1 s\)"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import importlib.util
 import os
 import shutil
@@ -15,7 +16,7 @@ import pandas as pd
 import pytest
 
 from distsort.errors import OptionError
-from distsort.slurm import device_of
+from distsort.slurm import _runner, device_of
 
 HERE = Path(__file__).parent
 SCRIPTS = HERE.parents[1] / "deploy" / "slurm"
@@ -207,3 +208,23 @@ def test_more_workers_than_gpus():
     task = {"SLURM_PROCID": "4", "SLURM_LOCALID": "4", "SLURM_NODEID": "0", "CUDA_VISIBLE_DEVICES": "0,1"}
     with pytest.raises(OptionError, match="more workers than its 2 GPUs"):
         device_of(task)
+
+
+@pytest.mark.parametrize("written", ["", '{"type": "Sched', '{"type": "Scheduler"}'])
+def test_a_task_waits_until_the_file_of_the_scheduler_is_whole(tmp_path, written):
+    """Dask writes it in place: a task that looks in between would find half of it, and the job would go without it."""
+    pytest.importorskip("dask_jobqueue")
+    runner = object.__new__(_runner())
+    runner.scheduler_file = tmp_path / "scheduler-7.json"
+
+    async def ask():
+        address = asyncio.ensure_future(runner.get_scheduler_address())
+        for text in (None, written):
+            if text is not None:
+                runner.scheduler_file.write_text(text)
+            await asyncio.sleep(0.3)
+            assert not address.done()
+        runner.scheduler_file.write_text('{"address": "tcp://10.0.0.1:8786"}')
+        return await asyncio.wait_for(address, 20)
+
+    assert asyncio.run(ask()) == "tcp://10.0.0.1:8786"
