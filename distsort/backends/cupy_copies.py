@@ -17,6 +17,9 @@ from distsort.kernels import policy
 IntArray = npt.NDArray[np.int64]
 T = TypeVar("T")
 
+NARROW_FIELDS = 7
+"""Numbers that struct Runs of merge_kway.cu has of the offsets of a run."""
+
 # Offsets are copied from a multiple of so many rows on: what the kernel loads begins at a multiple of 16 bytes.
 ALIGNED = 8
 
@@ -68,14 +71,14 @@ class Incoming:
         its room does; of offsets there.
     narrow
         What else the merge is to know of the offsets of each stretch, as struct Runs of merge_kway.cu has it: int64,
-        shape (7, stretches); zeros without.
+        shape (NARROW_FIELDS, stretches); zeros without.
     """
 
     def __init__(self, run: Any, first: IntArray, last: IntArray, rooms: int) -> None:
         memory, size = run.data.mem, run.dtype.itemsize
         known: Offsets | None = memory.offsets
         length, turn = int((last - first).max(initial=0)), np.arange(len(first)) % rooms
-        self.narrow = np.zeros((7, len(first)), np.int64)
+        self.narrow = np.zeros((NARROW_FIELDS, len(first)), np.int64)
         there = run.data.ptr + first * size
         if known is None:
             self._kept = [cupy.empty(length, run.dtype) for _ in range(rooms)]

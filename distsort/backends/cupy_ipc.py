@@ -234,8 +234,8 @@ class Mappings:
         CUDARuntimeError
             The memory cannot be mapped.
         """
-        self.hold(peer)
         stream = copy_stream()
+        self.hold(peer)
         try:
             with device_work(True):  # the pool may hand out memory that the default stream still works on
                 copies = [cupy.empty(f.nbytes, np.uint8) for f in frames]
@@ -244,8 +244,10 @@ class Mappings:
                     copy_async(self._pointer(peer, frame) + frame.offset, copy.data.ptr, copy.nbytes, stream)
             return copies
         finally:
-            stream.synchronize()
-            self.release((peer,))
+            try:
+                stream.synchronize()
+            finally:
+                self.release((peer,))
 
     def view(self, peer: str, frames: Sequence[Exported]) -> list[Frame]:
         """Return frames of a peer as they lie in its memory; only for who has called `hold`, until `release`.

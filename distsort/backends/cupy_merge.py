@@ -27,7 +27,7 @@ import cupy
 import numpy as np
 import numpy.typing as npt
 
-from distsort.backends.cupy_copies import Incoming, copy_stream, crossing, once
+from distsort.backends.cupy_copies import NARROW_FIELDS, Incoming, copy_stream, crossing, once
 from distsort.backends.cupy_ipc import is_mapped
 from distsort.backends.cupy_keys import Coded, device_columns
 from distsort.backends.cupy_launch import UNSIGNED, device
@@ -41,7 +41,7 @@ MOST_RUNS = 8
 
 # Bytes of one stretch that lie on other GPUs, of so many stretches that may be under way; rows of one at most.
 STRETCH, ROOMS, STRETCH_ROWS = 1 << 27, 3, 1 << 31
-RUNS_ROWS = 11  # of struct Runs of merge_kway.cu, of runs that come as offsets
+RUN_FIELDS = 4  # numbers that struct Runs of merge_kway.cu has of whole keys; those of offsets follow
 _CODEC = np.dtype((np.void, 40))  # struct Codec of keys.cuh
 
 
@@ -274,14 +274,14 @@ def _merge_streamed(runs: Sequence[Any], codec: policy.Codec, stretches: int) ->
     table = cupy.asarray(_table(_numbered(runs), k))
     cuts = _cuts(cuts_kernel, table, coded, 0, total, stretch, stretches + 1, k).get().astype(np.int64)
     far: list[Incoming] = []
-    tables = np.zeros((stretches, RUNS_ROWS, k), np.int64)
+    tables = np.zeros((stretches, RUN_FIELDS + NARROW_FIELDS, k), np.int64)
     for r, run in enumerate(runs):
         first, last = cuts[:-1, r], cuts[1:, r]
         tables[:, 0, r], tables[:, 1, r] = run.data.ptr + first * size, last - first
         if is_mapped(run):
             far.append(Incoming(run, first, last, ROOMS))
-            tables[:, 0, r], tables[:, 4:, r] = far[-1].keys, far[-1].narrow.T
-    if tables[:, 4:].any():
+            tables[:, 0, r], tables[:, RUN_FIELDS:, r] = far[-1].keys, far[-1].narrow.T
+    if tables[:, RUN_FIELDS:].any():
         _, _, cuts_kernel, tiles_kernel = _kernels(len(runs), dtype, codec, "NOTHING", None, narrowed=True)
     there, tile = cupy.asarray(tables), shape.tile(size, k)
     tile_cuts = [cupy.empty((-(-stretch // tile) + 1, k), np.uint64) for _ in range(ROOMS)]
@@ -306,7 +306,7 @@ def _merge_streamed(runs: Sequence[Any], codec: policy.Codec, stretches: int) ->
 
 def _table(runs: list[Run], k: int) -> npt.NDArray[np.uint64]:
     """Return what struct Runs of merge_kway.cu reads of whole keys: addresses, lengths, starts, addresses of values."""
-    table = np.zeros((4, k), np.uint64)
+    table = np.zeros((RUN_FIELDS, k), np.uint64)
     for r, run in enumerate(runs):
         values = 0 if run.values is None else run.values.data.ptr
         table[:, r] = (run.keys.data.ptr, len(run.keys), run.start, values)

@@ -46,7 +46,6 @@ class _Loan:
 
     address: str
     mine: list[int]
-    sources: list[Source]
     answer: Answer
 
 
@@ -88,7 +87,8 @@ def borrow(
 
         def complete() -> None:
             for loan in forming:
-                _until(partial(holder.devices.complete, loan.address, loan.answer), reader, loan.sources, options)
+                its = [sources[i] for i in loan.mine]
+                _until(partial(holder.devices.complete, loan.address, loan.answer), reader, its, options)
 
         runs = [found[i] for i in range(len(sources))] if len(found) == len(sources) else None
         yield Borrowed(runs, complete)
@@ -138,7 +138,7 @@ async def _borrow(
             return
         devices.hold(address)
         held.append((asked[0], answer["lease"]))
-        loans.append(_Loan(address, mine, asked, answer))
+        loans.append(_Loan(address, mine, answer))
 
     with reader.cancellable(key):
         await reader.all_of(ask(address, mine) for address, mine in by_address(sources))

@@ -71,9 +71,15 @@ class DeviceTransport:
     # Owner
 
     @contextmanager
-    def packing(self) -> Iterator[None]:
-        """Put slices together apart from the merge that this GPU may be at: an answer does not wait for its end."""
-        with cupy_ipc.packing_stream(), device_work(True):
+    def packing(self, wait: bool = True) -> Iterator[None]:
+        """Put slices together apart from the merge that this GPU may be at: an answer does not wait for its end.
+
+        Parameters
+        ----------
+        wait
+            As of `device_work`.
+        """
+        with cupy_ipc.packing_stream(), device_work(True, wait):
             yield
 
     @property
@@ -104,7 +110,7 @@ class DeviceTransport:
         host, reader
             As of `pack`.
         """
-        with cupy_ipc.packing_stream(), device_work(True, wait=False):
+        with self.packing(wait=False):
             answer, frames = self._taken(runs)
             lent = self._exported(answer, frames, host, reader)
             if lent is None:

@@ -77,15 +77,16 @@ def test_values_are_read_when_used():
     assert config.get("exchange") is None
 
 
+def python(code, **setting):
+    """Run code in a process of its own, with a setting in its environment."""
+    environment = {"PATH": "/usr/bin:/bin", **setting}
+    return subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False)
+
+
 def test_environment_variables_reach_the_package():
     code = "from distsort import config; print(config.get('pull.threshold') + 1)"
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        env={"DASK_DISTSORT__PULL__THRESHOLD": "7", "PATH": "/usr/bin:/bin"},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    done = python(code, DASK_DISTSORT__PULL__THRESHOLD="7")
+    assert done.returncode == 0, done.stderr
     assert done.stdout.strip() == "8"
 
 
@@ -187,11 +188,6 @@ def test_checks_agree_with_the_schema():
 
 def test_a_wrong_setting_of_the_environment_is_refused():
     code = "from distsort import config; config.check()"
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        env={"DASK_DISTSORT__FILES__PART_SIZE": "0", "PATH": "/usr/bin:/bin"},
-        capture_output=True,
-        text=True,
-    )
+    done = python(code, DASK_DISTSORT__FILES__PART_SIZE="0")
     assert done.returncode == 1
     assert done.stderr.splitlines()[-1].endswith("OptionError: distsort.files.part-size=0: it must be more than 0")
