@@ -59,6 +59,10 @@ def is_series(block: Block) -> bool:
 
 def nbytes(block: Block) -> int:
     """Return the memory the rows take, in bytes; object values count as pointers."""
+    if is_frame(block) and library(block) == "cudf":
+        # Asked for all columns at once, cudf puts the answer on the device and waits until it can read it back.
+        columns = sum(int(block[name].memory_usage(index=False)) for name in block.columns)
+        return columns + int(block.index.memory_usage())
     if is_frame(block) or is_series(block):
         used = block.memory_usage(index=True, deep=False)
         return int(used.sum() if hasattr(used, "sum") else used)

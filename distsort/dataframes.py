@@ -242,7 +242,7 @@ class Sort(Expr):
         if plan.exchange == "none":
             return SortedBlock(self.frame, self.spec)
         joined = JoinedRuns if plan.runs < plan.blocks else Runs
-        return Parts(joined(self.frame, self.spec, plan), self.spec, plan, self.frame._meta)
+        return Parts(joined(self.frame, self.spec, plan), self.spec, plan)
 
 
 class SortedBlock(Blockwise):
@@ -310,11 +310,11 @@ class JoinedRuns(_RunTasks):
 class Parts(Expr):
     """The exchange and the merges."""
 
-    _parameters = ["runs", "spec", "plan", "frame_meta"]
+    _parameters = ["runs", "spec", "plan"]
 
     @functools.cached_property
     def _meta(self) -> Any:
-        meta = self.frame_meta
+        meta = self.runs._meta
         return meta.reset_index(drop=True) if self.spec.ignore_index else meta
 
     @functools.cached_property

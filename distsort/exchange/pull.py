@@ -71,9 +71,8 @@ def make(block: Block, spec: Spec, meta: Block | None, options: Options) -> Hand
     """Sort a block and keep the run on this worker."""
     service = _service()
     if service is not None and promises(block):
-        key, attempt = service.begin()
         nbytes = blocks.nbytes(block) + (8 * len(block) if spec.what == "index" else 0)
-        return service.promise(key, attempt, len(block), nbytes, spec, lambda: make_run(block, spec, meta))
+        return service.promise(len(block), nbytes, spec, lambda: make_run(block, spec, meta))
     if service is not None:
         service.require("a partition of the input", blocks.nbytes(block))
     key, attempt = service.begin() if service is not None else (None, "")

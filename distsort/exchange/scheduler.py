@@ -12,9 +12,9 @@ Two rules, and nothing else::
         run 1 --- tick 1 ---+--- cuts --- parts     so run 1, tick 1 and the cuts are released in one step. Finished
         run 2 --- tick 2 ---+                       parts stay, and so do runs 0 and 2.
 
-A run announces itself when its task starts, on the stream that will say "finished": the announcement comes first. From
-then on memory is freed by the id of that one execution, so that a late message can never hit a later execution; a store
-refuses a run that was freed while it was made.
+A run announces itself when its task starts, one that is promised when its task ends, on the stream that will say
+"finished": the announcement comes first. From then on memory is freed by the id of that one execution, so that a late
+message can never hit a later execution; a store refuses a run that was freed while it was made.
 """
 
 from __future__ import annotations

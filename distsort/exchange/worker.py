@@ -43,6 +43,9 @@ FEW_RUNS = 4
 """A question about so many keys of so many runs is answered at once: to change threads would take longer."""
 
 INSTALL_TIMEOUT = 30.0
+_ENDS = ("memory", "error", "rescheduled")
+"""What the end of a task's work brings about; one that was cancelled before that works on, and may be wanted again."""
+
 _LOCK = threading.Lock()
 
 
@@ -65,6 +68,7 @@ class WorkerService(Holder):
         self._installing = asyncio.Lock()
         self._ready = False
         self._gone: dict[str, None] = {}
+        self._untold: dict[Any, str] = {}
 
     # Installation
 
@@ -113,10 +117,8 @@ class WorkerService(Holder):
 
         Said now and not at the end, since the stream pauses for some milliseconds after each message.
         """
-        key = self.worker.get_current_task()
-        attempt = uuid.uuid4().hex
-        message = {"op": "distsort-run", "run": key, "attempt": attempt}
-        self.loop.call_soon_threadsafe(self.worker.batched_send, message)
+        key, attempt = self.worker.get_current_task(), uuid.uuid4().hex
+        self.loop.call_soon_threadsafe(self._announce, key, attempt)
         return key, attempt
 
     def keep(self, key: Any, attempt: str, run: Run, spec: Spec, sample: Sample) -> Handle:
@@ -132,21 +134,34 @@ class WorkerService(Holder):
         source = Source(key, attempt, self.address, sample.nbytes / max(sample.length, 1))
         return Handle(source, sample.length, sample.nbytes, sample)
 
-    def promise(self, key: Any, attempt: str, length: int, nbytes: int, spec: Spec, make: Callable[[], Run]) -> Handle:
+    def promise(self, length: int, nbytes: int, spec: Spec, make: Callable[[], Run]) -> Handle:
         """Hand out the handle of a run that begins to be made, so that what follows can get ready meanwhile.
+
+        The task ends before the stream to the scheduler would be free again, so the run is told of with its end.
 
         Parameters
         ----------
-        key, attempt
-            From `begin`.
         length, nbytes
             Rows that it will have, and about how many bytes.
         spec, make
             The sort; what makes the run.
         """
+        key, attempt = self.worker.get_current_task(), uuid.uuid4().hex
+        self._untold[key] = attempt
         self.promises.give(attempt, nbytes, spec, make)
         source = Source(key, attempt, self.address, nbytes / max(length, 1), self.devices.host)
         return Handle(source, length, nbytes, None, self.devices.lends)
+
+    def ended(self, key: Any, well: bool) -> None:
+        """Tell of the run that a task has promised, just before Dask says "finished", or let go of it."""
+        attempt = self._untold.pop(key, None)
+        if attempt is not None and well:
+            self._announce(key, attempt)
+        elif attempt is not None:
+            self.on_free([attempt])
+
+    def _announce(self, key: Any, attempt: str) -> None:
+        self.worker.batched_send({"op": "distsort-run", "run": key, "attempt": attempt})
 
     async def _look(self) -> None:
         """Give memory back between tasks too: a paused worker starts none, and could stay paused for ever."""
@@ -250,13 +265,15 @@ class WorkerService(Holder):
 
 
 class _Watch(WorkerPlugin):
-    """Lets the service see that a pulling part was cancelled, and that its worker closes."""
+    """Lets the service see how tasks end that promise runs, that a pulling part was cancelled, and its worker's end."""
 
     def __init__(self, service: WorkerService) -> None:
         self.service = service
 
     def transition(self, key: Any, start: str, finish: str, **kwargs: Any) -> None:
-        if finish in ("cancelled", "released", "forgotten"):
+        if finish in _ENDS:
+            self.service.ended(key, well=start in ("executing", "long-running") and finish == "memory")
+        elif finish in ("cancelled", "released", "forgotten"):
             self.service.reader.cancel(key)
 
     def teardown(self, worker: Worker) -> None:

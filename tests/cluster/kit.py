@@ -156,6 +156,7 @@ def left_over(client: Client) -> dict[str, Any]:
         found = {
             "runs": len(service.store),
             "memory": service.store.in_memory,
+            "promises": len(service.promises) + len(service._untold),
             "files": [p.name for p in service.store.directory.glob("*")],
             "pulls": len(service.reader.pulls),
             "calls": sum(map(len, service.reader.calls.values())),

@@ -77,7 +77,6 @@ def test_what_goes_wrong_with_a_promised_run_is_the_error_of_the_sort(client):
     finally:
         client.run(patch, on=False)
     kit.assert_clean(client)
-    assert not any(client.run(lambda dask_worker: len(dask_worker.distsort_service.promises)).values())
 
 
 @pytest.mark.parametrize("phase", [p for p in PHASES if p != "all parts"])
@@ -166,6 +165,22 @@ def test_a_sort_that_is_cancelled_while_parts_wait_frees_everything(client):
         kit.until(lambda: not processing(client, "sort-part"), 30)
     kit.assert_clean(client)
     assert kit.sorted_bits(kit.finish(kit.start(kit.sort(lazy))), source)
+
+
+@pytest.mark.parametrize("again", [False, True], ids=["for good", "and asked for again"])
+def test_a_task_that_is_cancelled_before_it_promises_leaves_nothing(client, again):
+    lazy, source = kit.array(3, 2000, distinct=50)
+    with kit.hold(client, "promises") as waits:
+        result = kit.start(kit.sort(lazy))
+        kit.until(lambda: waits(3))
+        del result
+        kit.until(lambda: not processing(client, "sort-run"), 30)
+        result = kit.start(kit.sort(lazy)) if again else None
+    if again:
+        assert kit.sorted_bits(kit.finish(result), source)
+        del result
+    kit.until(lambda: not any(client.run(lambda dask_worker: len(dask_worker.state.executing)).values()))
+    kit.assert_clean(client)
 
 
 def test_a_frozen_owner_is_an_error():
