@@ -143,6 +143,29 @@ DEVICE Stage stage_of(const NarrowKeys<T>& run, u64 row, u32 length) {
     return {run.offsets + first * 16, u32(last - first + 1) * 16, u32(first - row / rows) * 16};
 }
 
+/// Makes the keys of a piece at `keys` from offsets that were copied to `staged`, both 16-byte aligned: its first key has the
+/// place in 16 bytes that it has in its run. Keys whose offsets are not here, or do not fit, are read where they lie.
+/// first, fits: of each block of rows that the piece touches.
+template <u32 THREADS, class T>
+DEVICE void widen_piece(const NarrowKeys<T>& piece, u32 length, const T* first, const bool* fits, const T* staged,
+                        T* keys) {
+    constexpr u32 CHUNK = 16 / sizeof(T);
+    const u32 lead = u32(piece.row % CHUNK), end = lead + length;
+    const u64 base = piece.row - lead;
+    const u32 low = u32(min(piece.low - min(piece.low, base), u64(end)));
+    const u32 high = u32(min(piece.high - min(piece.high, base), u64(end)));
+    const u32 in_block = u32(base % NARROW_ROWS), in_stage = u32(base % (16 / piece.width));
+    const u8* offsets = reinterpret_cast<const u8*>(staged) + in_stage * piece.width;
+    for (u32 e = threadIdx.x * CHUNK; e < end; e += THREADS * CHUNK) {
+        const u32 b = (in_block + e) / NARROW_ROWS;
+        if (e >= low && e + CHUNK <= high && fits[b]) {
+            store16(keys + e, piece.widen(first[b], offsets + e * piece.width));
+        } else {
+            for (u32 k = max(e, lead); k < min(e + CHUNK, end); ++k) keys[k] = piece[k - lead];
+        }
+    }
+}
+
 template <class T, u32 K, u32 THREADS, u32 ITEMS>
 struct Tile {
     static constexpr u32 CHUNK = 16 / sizeof(T);                      // keys of one 16-byte access
@@ -319,21 +342,9 @@ __global__ void __launch_bounds__(THREADS, BULK && !NARROWED ? 0 : 1)  // 1: els
         for (u32 r = 0; r < K; ++r) {
             if (piece_width[r] == 0) continue;
             const NarrowKeys<T> run = runs.narrow(r);
-            const u64 row = piece_row[r];
-            const u32 piece = piece_length[r], lead = u32(row % CHUNK), place = piece_begin[r] - lead;
-            const u32 low = u32(min(run.low - min(run.low, row - lead), u64(lead + piece)));
-            const u32 high = u32(min(run.high - min(run.high, row - lead), u64(lead + piece)));
-            const u32 in_block = u32((row - lead) % NARROW_ROWS), in_stage = u32((row - lead) % (16 / run.width));
-            const u8* staged = reinterpret_cast<const u8*>(y + place) + in_stage * run.width;
-            for (u32 e = threadIdx.x * CHUNK; e < lead + piece; e += THREADS * CHUNK) {
-                const u32 b = (in_block + e) / NARROW_ROWS;
-                if (e >= low && e + CHUNK <= high && block_fits[r][b]) {
-                    store16(x + place + e, run.widen(block_first[r][b], staged + e * run.width));
-                } else {
-                    for (u32 k = max(e, lead); k < min(e + CHUNK, lead + piece); ++k)
-                        x[place + k] = run[row - lead + k - run.row];
-                }
-            }
+            const u32 place = piece_begin[r] - u32(piece_row[r] % CHUNK);
+            widen_piece<THREADS>(run + (piece_row[r] - run.row), piece_length[r], block_first[r], block_fits[r],
+                                 y + place, x + place);
         }
         block_sync();
     }
