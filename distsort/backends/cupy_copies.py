@@ -20,8 +20,9 @@ T = TypeVar("T")
 NARROW_FIELDS = 7
 """Numbers that struct Runs of merge_kway.cu has of the offsets of a run."""
 
-# Offsets are copied from a multiple of so many rows on: what the kernel loads begins at a multiple of 16 bytes.
-ALIGNED = 8
+# Offsets are copied from a multiple of so many rows on: what the kernel loads begins at a multiple of 16 bytes. It ends
+# at one, too, up to so many bytes beyond the last.
+ALIGNED, BEYOND = 8, 64
 
 
 def once(make: Callable[[], T]) -> Callable[[], T]:
@@ -53,7 +54,8 @@ class Incoming:
     """A run on another GPU of which one stretch after the other is copied here, as offsets where there are some.
 
     Where everything comes from and goes to is known beforehand: each stretch is a few calls then, which take the host
-    less time than the stretch takes the link.
+    less time than the stretch takes the link. Offsets are made of the rows that a part wants if runs are alike; where
+    keys are skewed a stretch can want others, and comes as keys.
 
     Parameters
     ----------
@@ -75,33 +77,30 @@ class Incoming:
     """
 
     def __init__(self, run: Any, first: IntArray, last: IntArray, rooms: int) -> None:
-        memory, size = run.data.mem, run.dtype.itemsize
-        known: Offsets | None = memory.offsets
-        length, turn = int((last - first).max(initial=0)), np.arange(len(first)) % rooms
+        size, rows, turn = run.dtype.itemsize, last - first, np.arange(len(first)) % rooms
+        source = there = run.data.ptr + first * size
+        nbytes = rows * size
+        narrow = np.zeros(len(first), bool)
+        known: Offsets | None = run.data.mem.offsets
+        if known is not None:
+            width = known.values.dtype.itemsize
+            row = _row(run) + first
+            low, high = _covered(known, row, row + rows)
+            low -= low % ALIGNED
+            narrow = _crossing(rows, high - low, size, width) < nbytes
+            source = np.where(narrow, known.values.data.ptr + (low - known.start) * width, there)
+            nbytes = np.where(narrow, (high - low) * width, nbytes)
+        self._rooms = [cupy.empty(int(nbytes.max(initial=0)) + BEYOND, np.uint8) for _ in range(rooms)]
+        here = np.array([room.data.ptr for room in self._rooms])[turn]
+        self.keys = np.where(narrow, there, here)
+        self._copies = _listed(source, here, nbytes)
         self.narrow = np.zeros((NARROW_FIELDS, len(first)), np.int64)
-        there = run.data.ptr + first * size
-        if known is None:
-            self._kept = [cupy.empty(length, run.dtype) for _ in range(rooms)]
-            self.keys = self._addresses(turn)
-            self._copies = _listed(there, self.keys, (last - first) * size)
-            return
-        width = known.values.dtype.itemsize
-        self.keys = there
-        self._kept = [cupy.empty(length + 2 * ALIGNED, known.values.dtype) for _ in range(rooms)]
-        row = (run.data.ptr - memory.ptr) // size + first
-        low = np.clip(row, known.start, known.stop)
-        low -= low % ALIGNED
-        high = np.maximum(low, np.minimum(row + last - first, known.stop))
-        rooms_of, ends = self._addresses(turn), cupy.empty_like(known.ends)
-        self._copies = _listed(known.values.data.ptr + (low - known.start) * width, rooms_of, (high - low) * width)
-        blocks = ends.data.ptr - known.start // policy.NARROW_ROWS * 2 * size
-        for at, value in enumerate((rooms_of - low * width, blocks, row, low, high, width, known.down)):
-            self.narrow[at] = value
-        self._kept.append(ends)
-        copy_async(known.ends.data.ptr, ends.data.ptr, ends.nbytes, cupy.cuda.get_current_stream())
-
-    def _addresses(self, turn: IntArray) -> IntArray:
-        return np.array([room.data.ptr for room in self._kept])[turn]
+        if known is not None and narrow.any():
+            self._ends = ends = cupy.empty_like(known.ends)
+            copy_async(known.ends.data.ptr, ends.data.ptr, ends.nbytes, cupy.cuda.get_current_stream())
+            blocks = ends.data.ptr - known.start // policy.NARROW_ROWS * 2 * size
+            for at, value in enumerate((here - low * width, blocks, row, low, high, width, known.down)):
+                self.narrow[at] = np.where(narrow, value, 0)
 
     def begin(self, stretch: int, stream: Any) -> None:
         """Begin to copy a stretch."""
@@ -111,8 +110,28 @@ class Incoming:
 
 def crossing(run: Any) -> int:
     """Return how many bytes of a mapped array cross when it is copied by `Incoming`, for the most part."""
-    known = run.data.mem.offsets
-    return int(run.nbytes if known is None else run.size * known.values.dtype.itemsize)
+    known: Offsets | None = run.data.mem.offsets
+    if known is None:
+        return int(run.nbytes)
+    row = _row(run)
+    low, high = _covered(known, row, row + run.size)
+    return int(min(run.nbytes, _crossing(run.size, high - low, run.dtype.itemsize, known.values.dtype.itemsize)))
+
+
+def _row(run: Any) -> int:
+    """Return which row of its run a slice begins with."""
+    return int((run.data.ptr - run.data.mem.ptr) // run.dtype.itemsize)
+
+
+def _covered(known: Offsets, row: Any, end: Any) -> tuple[Any, Any]:
+    """Return the part of rows ``[row, end)`` that has offsets."""
+    low = np.clip(row, known.start, known.stop)
+    return low, np.maximum(low, np.minimum(end, known.stop))
+
+
+def _crossing(rows: Any, covered: Any, size: int, width: int) -> Any:
+    """Return the bytes that offsets take on the link; keys without are read one by one, and take twice their size."""
+    return covered * width + 2 * (rows - covered) * size
 
 
 def _listed(*columns: IntArray) -> list[tuple[int, ...]]:

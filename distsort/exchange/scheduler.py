@@ -177,11 +177,21 @@ class PullState:
                 ahead.extend(fresh)
 
     def _spread(self, barrier: Any) -> None:
-        """Deal the parts out over the workers. Loose: a part whose worker is gone goes elsewhere."""
-        addresses = sorted(ws.address for ws in self.scheduler.running)
-        parts = sorted((d for d in barrier.dependents if d.state != "memory"), key=lambda d: str(d.priority))
-        for i, ts in enumerate(parts):
-            self.scheduler.set_restrictions({ts.key: {addresses[i % len(addresses)]}})
+        """Deal the parts out evenly, each to the worker of the run that has its place in the order, if it has room.
+
+        Rows that are in order already, or equal, stay where they are then. Loose: a part whose worker is gone goes
+        elsewhere.
+        """
+        runs, _, parts, _ = barrier.run_spec.args
+        homes = [self.scheduler.tasks[run.key].who_has or () for run in runs.args]
+        wanted = [d for d in barrier.dependents if d.state != "memory"]
+        load = dict.fromkeys(sorted(ws.address for ws in self.scheduler.running), 0)
+        room = -(-len(wanted) // len(load))
+        for ts in sorted(wanted, key=lambda d: (_place(d.key, parts), str(d.key))):
+            near = [ws.address for ws in homes[_place(ts.key, parts) * len(homes) // parts]]
+            chosen = next((home for home in near if load.get(home, room) < room), min(load, key=load.__getitem__))
+            load[chosen] += 1
+            self.scheduler.set_restrictions({ts.key: {chosen}})
             ts.loose_restrictions = True
 
     # Recovery
@@ -274,6 +284,11 @@ class PullState:
     def _send(self, worker: str, message: dict[str, Any]) -> None:
         if worker in self.members and worker in self.scheduler.stream_comms:
             self.scheduler.worker_send(worker, message)
+
+
+def _place(key: Any, parts: int) -> int:
+    """Return which of the parts a task makes, which may have the name of another that it was fused with."""
+    return min(key[-1], parts - 1) if isinstance(key, tuple) and isinstance(key[-1], int) else 0
 
 
 def _client(barrier: Any) -> str:

@@ -7,13 +7,17 @@ import os
 import signal
 import threading
 import time
+from dataclasses import replace
+from functools import partial
 from types import SimpleNamespace
 
 import dask.array as da
 import numpy as np
 import pytest
+from distributed import futures_of, wait
 
 import distsort
+from distsort import graph
 from distsort.errors import ExchangeError
 from tests.cluster import kit, soak
 from tests.cluster.test_failure import PHASES, survive
@@ -21,6 +25,11 @@ from tests.cluster.test_failure import PHASES, survive
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
 
 LENDING = "tests.cluster.lending"
+
+
+def _spreading(layer, name, token, runs, spec, plan):
+    """Build the graph that GPUs get."""
+    return layer(name, token, runs, spec, replace(plan, backend="cupy"))
 
 
 def processing(client, what: str) -> int:
@@ -233,4 +242,27 @@ def test_blocks_that_are_not_alike(client, blocks):
         assert np.asarray(found).tobytes() == np.sort(values).tobytes()
         index = kit.finish(kit.start(distsort.argsort(lazy, npartitions=5, exchange="pull")))
         assert (np.asarray(index) == np.argsort(values, kind="stable")).all()
+    kit.assert_clean(client)
+
+
+@pytest.mark.parametrize(("runs", "parts"), [(3, 3), (12, 12), (12, 24), (4, 14), (7, 2)])
+def test_parts_go_where_the_run_of_their_place_is(client, monkeypatch, runs, parts):
+    """As on GPUs: of keys that are in order already none crosses. No worker makes more parts than its share."""
+    monkeypatch.setattr(graph, "_pull_layer", partial(_spreading, graph._pull_layer))
+    source = np.arange(runs * 1000)
+    workers = list(client.scheduler_info(n_workers=-1)["workers"])
+    made = [client.submit(np.array, s, workers=workers[i % 3]) for i, s in enumerate(np.split(source, runs))]
+    blocks = [da.from_delayed(m, (1000,), dtype=source.dtype, meta=source[:0]) for m in made]
+    result = kit.start(kit.sort(da.concatenate(blocks), npartitions=parts))
+    futures = futures_of(result)
+    wait(futures, 60)
+    held = client.who_has(futures)
+    chosen = [held[future.key][0] for future in sorted(futures, key=lambda future: future.key[1])]
+    assert (np.asarray(kit.finish(result)) == source).all()
+    homes = [workers[j * runs // parts % 3] for j in range(parts)]
+    most = -(-parts // 3)
+    assert max(map(chosen.count, workers)) <= most
+    if max(map(homes.count, workers)) <= most:
+        assert chosen == homes
+    del result, futures
     kit.assert_clean(client)

@@ -141,7 +141,9 @@ def test_dense_keys_cross_as_offsets(client):
 
     rng = np.random.default_rng(12)
     source = rng.integers(0, 8 * ROWS, 4 * ROWS).astype("u4")
-    for values, wanted in ((source, 2), (source.astype("i8") << 14, 4), (source.astype("f8"), None)):
+    heavy = np.where(rng.random(4 * ROWS) < 0.9, 7, source // 4).astype("u4")  # parts want other rows than have offsets
+    dense = ((source, 2), (source.astype("i8") << 14, 4), (heavy, 2), (heavy.astype("i8") << 14, 4))
+    for values, wanted in (*dense, (source.astype("f8"), None)):
         client.run(small, on=True)
         for descending in (False, True):
             x = array(values, 2 * ROWS)

@@ -76,6 +76,7 @@ def test_every_stretch_arrives(host, known, begin, end, stretches):
         ends = np.array([(b[0], b[-1]) for b in blocks], "u4").ravel()
         memory.offsets = Offsets(Array(offsets), Array(ends), start, stop, False)
     run = Array(keys[begin:end], memory)
+    there = range(keys.ctypes.data, keys.ctypes.data + keys.nbytes)
     edges = np.sort(np.random.default_rng(end).integers(0, end - begin, stretches + 1))
     incoming = cupy_copies.Incoming(run, edges[:-1], edges[1:], 3)
     stream = SimpleNamespace(ptr=0)
@@ -84,8 +85,14 @@ def test_every_stretch_arrives(host, known, begin, end, stretches):
         while ahead < min(i + 3, stretches):  # as many are under way as there are rooms
             incoming.begin(ahead, stream)
             ahead += 1
-        wanted = keys[begin + edges[i] : begin + edges[i + 1]].tolist()
-        assert keys_of(incoming, i, len(wanted), "u4") == wanted
+        first, last = begin + int(edges[i]), begin + int(edges[i + 1])
+        assert keys_of(incoming, i, last - first, "u4") == keys[first:last].tolist()
+        # Either way little is left to be read over the link: keys are here, or most have offsets.
+        narrow = incoming.narrow[5, i] > 0
+        assert (int(incoming.keys[i]) in there) == narrow
+        covered = len(range(max(first, known[0]), min(last, known[1]))) if known is not None else 0
+        if last - first > 30:
+            assert narrow == (3 * covered > 2 * (last - first))
 
 
 def test_offsets_cross_in_the_place_of_keys(host):
@@ -95,3 +102,7 @@ def test_offsets_cross_in_the_place_of_keys(host):
     assert cupy_copies.crossing(run) == 400
     memory.offsets = Offsets(Array(keys.astype("u2")), Array(keys[[0, 99]]), 0, 100, False)
     assert cupy_copies.crossing(run) == 100
+    memory.offsets = Offsets(Array(keys[:50].astype("u2")), Array(keys[[0, 49]]), 0, 50, False)
+    assert cupy_copies.crossing(run) == 240  # ten keys are read one by one
+    memory.offsets = Offsets(Array(keys[64:].astype("u2")), Array(keys[[64, 99]]), 64, 100, False)
+    assert cupy_copies.crossing(run) == 400
