@@ -51,7 +51,7 @@ def copy_async(source: int, target: int, nbytes: int, stream: Any) -> None:
 
 
 class Incoming:
-    """A run on another GPU of which one stretch after the other is copied here, as offsets where there are some.
+    """A run on another GPU of which one stretch after the other is copied here, as offsets where they take less.
 
     Where everything comes from and goes to is known beforehand: each stretch is a few calls then, which take the host
     less time than the stretch takes the link. Offsets are made of the rows that a part wants if runs are alike; where
@@ -86,11 +86,12 @@ class Incoming:
             width = known.values.dtype.itemsize
             row = _row(run) + first
             low, high = _covered(known, row, row + rows)
-            low -= low % ALIGNED
             narrow = _crossing(rows, high - low, size, width) < nbytes
+            low -= low % ALIGNED
             source = np.where(narrow, known.values.data.ptr + (low - known.start) * width, there)
             nbytes = np.where(narrow, (high - low) * width, nbytes)
-        self._rooms = [cupy.empty(int(nbytes.max(initial=0)) + BEYOND, np.uint8) for _ in range(rooms)]
+        largest = [int(nbytes[turn == room].max(initial=0)) for room in range(rooms)]
+        self._rooms = [cupy.empty(n + BEYOND, np.uint8) for n in largest]
         here = np.array([room.data.ptr for room in self._rooms])[turn]
         self.keys = np.where(narrow, there, here)
         self._copies = _listed(source, here, nbytes)

@@ -39,7 +39,7 @@ from distsort.order import Order
 FILE = "merge_kway.cu"
 MOST_RUNS = 8
 
-# Bytes of one stretch that lie on other GPUs, of so many stretches that may be under way; rows of one at most.
+# Bytes that one stretch has to cross the link, on the average; so many stretches may be under way; rows of one at most.
 STRETCH, ROOMS, STRETCH_ROWS = 1 << 27, 3, 1 << 31
 RUN_FIELDS = 4  # numbers that struct Runs of merge_kway.cu has of whole keys; those of offsets follow
 _CODEC = np.dtype((np.void, 40))  # struct Codec of keys.cuh

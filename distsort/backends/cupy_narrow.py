@@ -1,7 +1,8 @@
 """Sorted integers as offsets: what crosses to another GPU in the place of the keys, where they are dense.
 
 owner     keys --narrow--> offsets of 2 or 4 bytes, of the share of the run that a reader will want (merge_narrow.cu)
-reader    offsets are copied; the merge makes keys of them, and reads what does not fit one over the link (narrow.cuh)
+reader    offsets are copied; the merge makes keys of them, and reads what does not fit one over the link (narrow.cuh);
+          stretches for the most part without offsets are copied as keys (cupy_copies)
 """
 
 from __future__ import annotations

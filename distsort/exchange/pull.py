@@ -96,7 +96,7 @@ def tick(handle: Handle) -> Handle:
 def find_cuts(handles: Sequence[Handle], spec: Spec, parts: int, options: Options, spread: bool = False) -> Routes:
     """Find where every run is cut.
 
-    `spread` is for the scheduler, which then deals the parts out evenly.
+    `spread` is for the scheduler, which then deals the parts out (see `distsort.exchange.placing`).
     """
     service = _service()
     barrier = service.worker.get_current_task() if service is not None else None

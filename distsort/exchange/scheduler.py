@@ -32,6 +32,7 @@ from distsort import config
 from distsort.exchange.handles import NAME, BarrierTask
 from distsort.exchange.news import Attempt, News, Sorting
 from distsort.exchange.page import add_page
+from distsort.exchange.placing import deal, place_of
 
 PATIENCE = 1.0
 """Seconds to wait for the news that an unreachable worker is dead, before the run is taken for lost."""
@@ -115,7 +116,7 @@ class PullState:
     # Life
 
     def announce(self, run: Any, attempt: str, worker: str) -> None:
-        """Note the run that a task makes and will put into the store of its worker."""
+        """Note the run that a task makes, or has promised, for the store of its worker."""
         ts = self.scheduler.tasks.get(run)
         if ts is None or ts.state != "processing" or ts.processing_on.address != worker:
             self._send(worker, {"op": "distsort-free", "attempts": [attempt]})
@@ -177,22 +178,22 @@ class PullState:
                 ahead.extend(fresh)
 
     def _spread(self, barrier: Any) -> None:
-        """Deal the parts out evenly, each to the worker of the run that has its place in the order, if it has room.
-
-        Rows that are in order already, or equal, stay where they are then. Loose: a part whose worker is gone goes
-        elsewhere.
-        """
+        """Deal the parts out, but for those that the user has placed. Loose: if a worker is gone, its go elsewhere."""
         runs, _, parts, _ = barrier.run_spec.args
-        homes = [self.scheduler.tasks[run.key].who_has or () for run in runs.args]
-        wanted = [d for d in barrier.dependents if d.state != "memory"]
-        load = dict.fromkeys(sorted(ws.address for ws in self.scheduler.running), 0)
-        room = -(-len(wanted) // len(load))
-        for ts in sorted(wanted, key=lambda d: (_place(d.key, parts), str(d.key))):
-            near = [ws.address for ws in homes[_place(ts.key, parts) * len(homes) // parts]]
-            chosen = next((home for home in near if load.get(home, room) < room), min(load, key=load.__getitem__))
-            load[chosen] += 1
-            self.scheduler.set_restrictions({ts.key: {chosen}})
+        dealt = self.sorts[barrier.key].dealt
+        free = [ts for ts in barrier.waiters or () if ts.key in dealt or not _is_restricted(ts)]
+        free.sort(key=lambda ts: (place_of(ts.key, parts), str(ts.key)))
+        homes = [self._home(run.key) for run in runs.args]
+        workers = sorted(ws.address for ws in self.scheduler.running)
+        for ts, worker in zip(free, deal([place_of(ts.key, parts) for ts in free], parts, homes, workers), strict=True):
+            self.scheduler.set_restrictions({ts.key: {worker}})
             ts.loose_restrictions = True
+            dealt.add(ts.key)
+
+    def _home(self, run: Any) -> str | None:
+        """Return the worker of a run by the key that the barrier knows, which can be another name of it."""
+        ts = self.scheduler.tasks[run]
+        return next((self.attempts[d.key].address for d in (ts, *ts.dependencies) if d.key in self.attempts), None)
 
     # Recovery
 
@@ -235,21 +236,27 @@ class PullState:
 
         "Again" is only said when something has changed, or a strike was counted.
         """
-        deadline = time() + PATIENCE
+        deadline, unknown = time() + PATIENCE, False
         while True:
             ts = self.scheduler.tasks.get(barrier)
             if ts is None or ts.state in _OVER:  # a late word of a task that is not wanted any more
                 return 0
             sort = self._sort(ts)
-            if run in sort.where and ((known := sort.where[run]) is None or known.id != attempt):
-                return 0
+            unknown = run in sort.where and ((known := sort.where[run]) is None or known.id != attempt)
+            if unknown:
+                # Most often the cuts that named it are gone, too. But new ones can have a handle that Dask took from a
+                # worker which had worked on when it was told to stop: then the same is heard again.
+                if ts.state != "memory" or (run, attempt, asker) not in sort.heard:
+                    sort.heard.add((run, attempt, asker))
+                    return 0
+                break
             if reason == "silent" or time() > deadline:
                 break
             await asyncio.sleep(PATIENCE / 20)
         sort.strikes[run, asker] += 1
         if sort.strikes[run, asker] > retries:
             return sort.strikes[run, asker]
-        if reason == "silent":
+        if reason == "silent" and not unknown:
             self._keep_away(asker, address)
         else:
             self._undo(barrier, sort, [run], _stimulus("trouble"))
@@ -286,9 +293,8 @@ class PullState:
             self.scheduler.worker_send(worker, message)
 
 
-def _place(key: Any, parts: int) -> int:
-    """Return which of the parts a task makes, which may have the name of another that it was fused with."""
-    return min(key[-1], parts - 1) if isinstance(key, tuple) and isinstance(key[-1], int) else 0
+def _is_restricted(ts: Any) -> bool:
+    return bool(ts.worker_restrictions or ts.host_restrictions or ts.resource_restrictions)
 
 
 def _client(barrier: Any) -> str:

@@ -44,10 +44,9 @@ def cluster(
         dask.config.set({**CONFIG, **(config or {})}),
         LocalCluster(
             n_workers=workers if nanny else 0,
-            threads_per_worker=1,
             processes=True,
             dashboard_address=":0",
-            **{"memory_limit": "2 GiB", **kwargs},
+            **{"memory_limit": "2 GiB", "threads_per_worker": 1, **kwargs},
         ) as local,
         bare_workers(local, 0 if nanny else workers),
         Client(local) as client,

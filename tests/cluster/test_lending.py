@@ -15,10 +15,12 @@ import dask.array as da
 import numpy as np
 import pytest
 from distributed import futures_of, wait
+from distributed.diagnostics.plugin import SchedulerPlugin
 
 import distsort
 from distsort import graph
 from distsort.errors import ExchangeError
+from distsort.exchange.scheduler import PullState
 from tests.cluster import kit, soak
 from tests.cluster.test_failure import PHASES, survive
 
@@ -32,6 +34,10 @@ def _spreading(layer, name, token, runs, spec, plan):
     return layer(name, token, runs, spec, replace(plan, backend="cupy"))
 
 
+def task_states(dask_worker) -> list[str]:
+    return [ts.state for ts in dask_worker.state.tasks.values()]
+
+
 def processing(client, what: str) -> int:
     """How many tasks of that name run now."""
     return sum(what in str(ts.key) and ts.state == "processing" for ts in kit.scheduler_of(client).tasks.values())
@@ -41,6 +47,12 @@ def processing(client, what: str) -> int:
 def client():
     with kit.cluster(3, preload=LENDING) as client:
         yield client
+
+
+@pytest.fixture
+def as_on_gpus(monkeypatch):
+    """Build the graphs that GPUs get."""
+    monkeypatch.setattr(graph, "_pull_layer", partial(_spreading, graph._pull_layer))
 
 
 @pytest.mark.parametrize("make", [kit.array, kit.frame])
@@ -176,6 +188,53 @@ def test_a_sort_that_is_cancelled_while_parts_wait_frees_everything(client):
     assert kit.sorted_bits(kit.finish(kit.start(kit.sort(lazy))), source)
 
 
+def test_a_handle_of_a_run_that_was_given_up_is_made_again(as_on_gpus, tmp_path):
+    """A worker goes on with a task that was cancelled and made elsewhere, and hands what it has to the cuts."""
+    gate = tmp_path / "open"
+
+    def hold_first(path):
+        from distsort.exchange import pull
+
+        plain, calls = pull.promises, []
+
+        def late(block):
+            calls.append(block)
+            while len(calls) == 1 and not path.exists():
+                time.sleep(0.01)
+            return plain(block)
+
+        pull.promises = late
+
+    class Place(SchedulerPlugin):
+        def transition(self, key, start, finish, *args, **kwargs):
+            if finish == "waiting" and (worker := chosen(key)) is not None:
+                scheduler.set_restrictions({key: {worker}})
+
+    with kit.cluster(2, preload=LENDING, threads_per_worker=2) as client:
+        scheduler = kit.scheduler_of(client)
+        one, two = client.scheduler_info(n_workers=-1)["workers"]
+        client.run(hold_first, gate, workers=[one])
+        lazy, source = kit.frame(2, 1000, distinct=50)
+        runs = {("frame_block", 0): one, ("frame_block", 1): two}
+
+        def chosen(key):
+            name, number = (key[0], key[-1]) if isinstance(key, tuple) else (key, None)
+            return next((w for (part, i), w in runs.items() if part in name and i in (number, None)), None)
+
+        scheduler.add_plugin(Place(), name="place")
+        result = kit.start(kit.sort(lazy))
+        kit.until(lambda: processing(client, "frame_block") == 1)
+        del result
+        kit.until(lambda: not processing(client, "frame_block"))
+        runs = {("frame_block", 0): two, ("frame_block", 1): two, ("sort-cuts", None): one}
+        result = kit.start(kit.sort(lazy))
+        kit.until(lambda: "resumed" in client.run(task_states, workers=[one])[one])
+        gate.touch()
+        assert kit.sorted_bits(kit.finish(result, 30), source)
+        del result
+        kit.assert_clean(client)
+
+
 @pytest.mark.parametrize("again", [False, True], ids=["for good", "and asked for again"])
 def test_a_task_that_is_cancelled_before_it_promises_leaves_nothing(client, again):
     lazy, source = kit.array(3, 2000, distinct=50)
@@ -245,24 +304,93 @@ def test_blocks_that_are_not_alike(client, blocks):
     kit.assert_clean(client)
 
 
-@pytest.mark.parametrize(("runs", "parts"), [(3, 3), (12, 12), (12, 24), (4, 14), (7, 2)])
-def test_parts_go_where_the_run_of_their_place_is(client, monkeypatch, runs, parts):
-    """As on GPUs: of keys that are in order already none crosses. No worker makes more parts than its share."""
-    monkeypatch.setattr(graph, "_pull_layer", partial(_spreading, graph._pull_layer))
+def in_order(client, runs: int) -> tuple[da.Array, np.ndarray]:
+    """Return an array that is sorted already, block i on worker i modulo 3."""
     source = np.arange(runs * 1000)
     workers = list(client.scheduler_info(n_workers=-1)["workers"])
     made = [client.submit(np.array, s, workers=workers[i % 3]) for i, s in enumerate(np.split(source, runs))]
     blocks = [da.from_delayed(m, (1000,), dtype=source.dtype, meta=source[:0]) for m in made]
-    result = kit.start(kit.sort(da.concatenate(blocks), npartitions=parts))
+    return da.concatenate(blocks), source
+
+
+def where(client, result) -> list[str]:
+    """Return the worker of each block of a result, in order."""
     futures = futures_of(result)
     wait(futures, 60)
     held = client.who_has(futures)
-    chosen = [held[future.key][0] for future in sorted(futures, key=lambda future: future.key[1])]
-    assert (np.asarray(kit.finish(result)) == source).all()
+    return [held[future.key][0] for future in sorted(futures, key=lambda future: future.key[1])]
+
+
+@pytest.mark.parametrize(
+    ("runs", "parts", "column"),
+    [(3, 3, False), (12, 12, False), (12, 12, True), (12, 24, False), (4, 14, False), (7, 2, False)],
+)
+def test_parts_go_where_the_run_of_their_place_is(client, as_on_gpus, runs, parts, column):
+    """Of keys that are in order already none crosses. No worker makes more parts than its share."""
+    lazy, source = in_order(client, runs)
+    workers = list(client.scheduler_info(n_workers=-1)["workers"])
+    result = kit.sort(lazy, npartitions=parts)
+    result = kit.start(result[:, None] * 1 if column else result)
+    chosen = where(client, result)
+    assert (np.asarray(kit.finish(result)).ravel() == source).all()
     homes = [workers[j * runs // parts % 3] for j in range(parts)]
     most = -(-parts // 3)
     assert max(map(chosen.count, workers)) <= most
     if max(map(homes.count, workers)) <= most:
         assert chosen == homes
-    del result, futures
+    del result
     kit.assert_clean(client)
+
+
+def test_the_runs_of_blocks_that_are_made_in_their_tasks_are_found(client, as_on_gpus):
+    """There the key that the cuts know is another name of the run's."""
+    lazy, source = kit.array(6, 1000)
+    seen = []
+    state = kit.scheduler_of(client).extensions["distsort"]
+    plain = state._home
+    state._home = lambda run: seen.append(plain(run)) or seen[-1]
+    try:
+        assert kit.sorted_bits(kit.finish(kit.start(kit.sort(lazy))), source)
+    finally:
+        del state._home
+    assert len(seen) == 6
+    assert set(seen) <= set(client.scheduler_info(n_workers=-1)["workers"])
+    kit.assert_clean(client)
+
+
+def test_parts_that_the_user_has_placed_stay_there(client, as_on_gpus):
+    lazy, source = in_order(client, 3)
+    first, *_ = client.scheduler_info(n_workers=-1)["workers"]
+    result = client.persist(kit.sort(lazy, npartitions=6), workers=[first])
+    assert where(client, result) == [first] * 6
+    assert (np.asarray(kit.finish(result)) == source).all()
+    del result
+    kit.assert_clean(client)
+
+
+def test_what_is_left_after_a_death_is_dealt_out_evenly(as_on_gpus, monkeypatch):
+    """Parts that were used up already are no load."""
+    dealt = []
+
+    def spread(state, barrier, plain=PullState._spread):
+        plain(state, barrier)
+        dealt.append([next(iter(ts.worker_restrictions)) for ts in barrier.waiters])
+
+    monkeypatch.setattr(PullState, "_spread", spread)
+    with kit.cluster(3, preload=LENDING) as client:
+        lazy, source = kit.frame(3, 2000, distinct=50)
+        sizes = kit.sort(lazy, npartitions=12).map_partitions(len, meta=("n", "i8"), enforce_metadata=False)
+        with kit.hold(client, "make_part", after=2) as waits:
+            result = client.persist(sizes)
+            kit.until(lambda: waits(3))
+            kit.kill(next(iter(kit.worker_pids(client).values())))
+        wait(result, 60)
+        assert sum(result.compute()) == len(source)
+        del result
+        kit.assert_clean(client)
+    assert len(dealt[0]) == 12
+    assert all(dealt[0].count(worker) == 4 for worker in dealt[0])
+    assert len(dealt) >= 2
+    for again in dealt[1:]:
+        assert 6 <= len(again) < 12
+        assert max(map(again.count, again)) <= -(-len(again) // 2)

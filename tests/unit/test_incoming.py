@@ -91,8 +91,8 @@ def test_every_stretch_arrives(host, known, begin, end, stretches):
         narrow = incoming.narrow[5, i] > 0
         assert (int(incoming.keys[i]) in there) == narrow
         covered = len(range(max(first, known[0]), min(last, known[1]))) if known is not None else 0
-        if last - first > 30:
-            assert narrow == (3 * covered > 2 * (last - first))
+        assert narrow == (3 * covered > 2 * (last - first))
+    assert any(incoming.narrow[5]) == incoming.narrow.any()
 
 
 def test_offsets_cross_in_the_place_of_keys(host):
