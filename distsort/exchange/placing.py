@@ -15,7 +15,7 @@ from typing import Any
 
 
 def place_of(key: Any, parts: int) -> int:
-    """Return which part a task makes, by its Dask key, of one dimension or more: its own, or that of what it is part of."""
+    """Return which part a task makes, by its Dask key: its own, or that of what it is part of, of any dimensions."""
     numbers = [i for i in key[1:] if isinstance(i, int)] if isinstance(key, tuple) else []
     return min(max(numbers, default=0), parts - 1)
 
