@@ -34,16 +34,15 @@ def deal(places: Sequence[int], parts: int, homes: Sequence[str | None], workers
     workers
         The workers, at least one. None gets more than its share, rounded up.
     """
-    room = -(-len(places) // len(workers))
-    load = dict.fromkeys(workers, 0)
-    dealt: list[str | None] = []
-    for place in places:
+    room, load = -(-len(places) // len(workers)), dict.fromkeys(workers, 0)
+    dealt: dict[int, str] = {}
+    for i, place in enumerate(places):
         home = homes[place * len(homes) // parts]
-        dealt.append(home if home is not None and load.get(home, room) < room else None)
-        if dealt[-1] is not None:
-            load[dealt[-1]] += 1
-    for i, chosen in enumerate(dealt):
-        if chosen is None:
+        if home is not None and load.get(home, room) < room:
+            dealt[i] = home
+            load[home] += 1
+    for i in range(len(places)):
+        if i not in dealt:
             dealt[i] = emptiest = min(workers, key=load.__getitem__)
             load[emptiest] += 1
-    return [worker for worker in dealt if worker is not None]
+    return [dealt[i] for i in range(len(places))]

@@ -236,7 +236,7 @@ class PullState:
 
         "Again" is only said when something has changed, or a strike was counted.
         """
-        deadline, unknown = time() + PATIENCE, False
+        deadline = time() + PATIENCE
         while True:
             ts = self.scheduler.tasks.get(barrier)
             if ts is None or ts.state in _OVER:  # a late word of a task that is not wanted any more

@@ -230,7 +230,7 @@ def test_a_handle_of_a_run_that_was_given_up_is_made_again(as_on_gpus, tmp_path)
         result = kit.start(kit.sort(lazy))
         kit.until(lambda: "resumed" in client.run(task_states, workers=[one])[one])
         gate.touch()
-        assert kit.sorted_bits(kit.finish(result, 30), source)
+        assert kit.sorted_bits(kit.finish(result), source)
         del result
         kit.assert_clean(client)
 
