@@ -1,8 +1,10 @@
 """A preload that makes workers do with host memory what they do on GPUs: promise runs, and map those of others.
 
     LocalCluster(preload="tests.cluster.lending")
+    with graphs_of_gpus(): ...
 
-Files take the place of mapped memory. Now and then a worker finds that it cannot map what another has.
+Files take the place of mapped memory. Now and then a worker finds that it cannot map what another has. Graphs of GPUs
+have no ticks, and their parts are dealt out.
 """
 
 from __future__ import annotations
@@ -11,15 +13,16 @@ import pickle
 import random
 import threading
 import time
-from collections.abc import Iterable, Sequence
-from contextlib import nullcontext
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from distributed import Worker
 
-from distsort import blocks
+from distsort import blocks, graph
 from distsort.exchange import pull
 from distsort.exchange.worker import WorkerService
 from distsort.local import Run, Spec, order_of
@@ -118,6 +121,19 @@ def _merge_runs(*args: Any, plain: Any = pull.merge_runs) -> Any:
     devices = pull._service().devices
     assert not devices.forming(), "runs were merged whose narrow forms may not be complete"
     return plain(*args)
+
+
+@contextmanager
+def graphs_of_gpus() -> Iterator[None]:
+    """Build the graphs that sorts on GPUs have, in this process."""
+    plain = graph._pull_layer
+    graph._pull_layer = lambda name, token, runs, spec, plan: plain(
+        name, token, runs, spec, replace(plan, backend="cupy")
+    )
+    try:
+        yield
+    finally:
+        graph._pull_layer = plain
 
 
 def dask_setup(worker: Worker) -> None:

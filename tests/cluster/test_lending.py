@@ -7,8 +7,6 @@ import os
 import signal
 import threading
 import time
-from dataclasses import replace
-from functools import partial
 from types import SimpleNamespace
 
 import dask.array as da
@@ -18,20 +16,15 @@ from distributed import futures_of, wait
 from distributed.diagnostics.plugin import SchedulerPlugin
 
 import distsort
-from distsort import graph
 from distsort.errors import ExchangeError
 from distsort.exchange.scheduler import PullState
 from tests.cluster import kit, soak
+from tests.cluster.lending import graphs_of_gpus
 from tests.cluster.test_failure import PHASES, survive
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
 
 LENDING = "tests.cluster.lending"
-
-
-def _spreading(layer, name, token, runs, spec, plan):
-    """Build the graph that GPUs get."""
-    return layer(name, token, runs, spec, replace(plan, backend="cupy"))
 
 
 def task_states(dask_worker) -> list[str]:
@@ -49,10 +42,10 @@ def client():
         yield client
 
 
-@pytest.fixture
-def as_on_gpus(monkeypatch):
-    """Build the graphs that GPUs get."""
-    monkeypatch.setattr(graph, "_pull_layer", partial(_spreading, graph._pull_layer))
+@pytest.fixture(autouse=True)
+def as_on_gpus():
+    with graphs_of_gpus():
+        yield
 
 
 @pytest.mark.parametrize("make", [kit.array, kit.frame])
@@ -188,7 +181,7 @@ def test_a_sort_that_is_cancelled_while_parts_wait_frees_everything(client):
     assert kit.sorted_bits(kit.finish(kit.start(kit.sort(lazy))), source)
 
 
-def test_a_handle_of_a_run_that_was_given_up_is_made_again(as_on_gpus, tmp_path):
+def test_a_handle_of_a_run_that_was_given_up_is_made_again(tmp_path):
     """A worker goes on with a task that was cancelled and made elsewhere, and hands what it has to the cuts."""
     gate = tmp_path / "open"
 
@@ -325,7 +318,7 @@ def where(client, result) -> list[str]:
     ("runs", "parts", "column"),
     [(3, 3, False), (12, 12, False), (12, 12, True), (12, 24, False), (4, 14, False), (7, 2, False)],
 )
-def test_parts_go_where_the_run_of_their_place_is(client, as_on_gpus, runs, parts, column):
+def test_parts_go_where_the_run_of_their_place_is(client, runs, parts, column):
     """Of keys that are in order already none crosses. No worker makes more parts than its share."""
     lazy, source = in_order(client, runs)
     workers = list(client.scheduler_info(n_workers=-1)["workers"])
@@ -342,7 +335,7 @@ def test_parts_go_where_the_run_of_their_place_is(client, as_on_gpus, runs, part
     kit.assert_clean(client)
 
 
-def test_the_runs_of_blocks_that_are_made_in_their_tasks_are_found(client, as_on_gpus):
+def test_the_runs_of_blocks_that_are_made_in_their_tasks_are_found(client):
     """There the key that the cuts know is another name of the run's."""
     lazy, source = kit.array(6, 1000)
     seen = []
@@ -358,7 +351,7 @@ def test_the_runs_of_blocks_that_are_made_in_their_tasks_are_found(client, as_on
     kit.assert_clean(client)
 
 
-def test_parts_that_the_user_has_placed_stay_there(client, as_on_gpus):
+def test_parts_that_the_user_has_placed_stay_there(client):
     lazy, source = in_order(client, 3)
     first, *_ = client.scheduler_info(n_workers=-1)["workers"]
     result = client.persist(kit.sort(lazy, npartitions=6), workers=[first])
@@ -368,7 +361,7 @@ def test_parts_that_the_user_has_placed_stay_there(client, as_on_gpus):
     kit.assert_clean(client)
 
 
-def test_what_is_left_after_a_death_is_dealt_out_evenly(as_on_gpus, monkeypatch):
+def test_what_is_left_after_a_death_is_dealt_out_evenly(monkeypatch):
     """Parts that were used up already are no load."""
     dealt = []
 
