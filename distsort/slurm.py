@@ -33,6 +33,9 @@ from distsort.errors import OptionError
 PATIENCE = 120
 """Seconds to wait for all workers; then the sort begins with those that are there."""
 
+FORSAKEN = 60
+"""Seconds without a client after which the scheduler ends the job: the task that sorts has died (of memory, say)."""
+
 _BEFORE_WORKERS = 2
 _DEVICES = "CUDA_VISIBLE_DEVICES"
 
@@ -80,10 +83,32 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _runner() -> Any:
-    """Return dask-jobqueue's runner; its tasks read the scheduler's file once it is whole: it is written in place."""
+    """Return dask-jobqueue's runner, made to end with the sort.
+
+    Its tasks read the scheduler's file once it is whole, since that is written in place; and a scheduler whose sort has
+    died closes, and its workers with it. Else the job would hold its nodes until its time limit.
+    """
     from dask_jobqueue.slurm import SLURMRunner
+    from distributed import Scheduler
+    from distributed.diagnostics.plugin import SchedulerPlugin
+
+    class Forsaken(SchedulerPlugin):
+        name = "distsort-forsaken"
+        departures = 0
+
+        def remove_client(self, scheduler: Scheduler, client: str) -> None:
+            self.departures += 1
+            scheduler.loop.call_later(FORSAKEN, self.look, scheduler, self.departures)
+
+        async def look(self, scheduler: Scheduler, departures: int) -> None:
+            if departures == self.departures and not scheduler.client_comms:
+                print("error: the task that sorts is gone, and so ends the job", file=sys.stderr, flush=True)
+                await scheduler.close(reason="the sort is gone")
 
     class Runner(SLURMRunner):
+        async def on_scheduler_start(self, scheduler: Scheduler) -> None:
+            scheduler.add_plugin(Forsaken())
+
         async def get_scheduler_address(self) -> str:
             while not names_a_scheduler(self.scheduler_file):
                 await asyncio.sleep(0.2)

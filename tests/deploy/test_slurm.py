@@ -15,6 +15,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from distsort import slurm
 from distsort.errors import OptionError
 from distsort.slurm import _runner, device_of
 
@@ -22,7 +23,7 @@ HERE = Path(__file__).parent
 SCRIPTS = HERE.parents[1] / "deploy" / "slurm"
 PATIENCE = 120
 
-slurm = [
+needs_slurm = [
     pytest.mark.slurm,
     pytest.mark.xdist_group("slurm"),
     pytest.mark.timeout(180),
@@ -107,7 +108,7 @@ def check(folder, table):
 
 @pytest.mark.usefixtures("flights")
 class TestCpu:
-    pytestmark = slurm
+    pytestmark = needs_slurm
 
     SMALL = ("--ntasks=4", "--cpus-per-task=1", "--mem-per-cpu=1G")
 
@@ -160,7 +161,7 @@ class TestCpu:
 
 
 class TestGpu:
-    pytestmark = slurm
+    pytestmark = needs_slurm
 
     def test_every_worker_has_a_gpu_of_its_own(self, environment, flights, tmp_path):
         """Fake GPUs: what is checked is how Slurm's tasks and devices are dealt out; numpy sorts."""
@@ -228,3 +229,30 @@ def test_a_task_waits_until_the_file_of_the_scheduler_is_whole(tmp_path, written
         return await asyncio.wait_for(address, 20)
 
     assert asyncio.run(ask()) == "tcp://10.0.0.1:8786"
+
+
+@pytest.mark.parametrize("comes_back", [False, True])
+def test_a_scheduler_whose_sort_is_gone_ends_its_workers(monkeypatch, capsys, comes_back):
+    """What is killed (no memory left) leaves no status; workers would hold their nodes until the limit of the job."""
+    pytest.importorskip("dask_jobqueue")
+    monkeypatch.setattr(slurm, "FORSAKEN", 1)
+
+    async def run():
+        from distributed import Client, Scheduler, Worker
+
+        async with Scheduler(port=0, dashboard_address=":0") as scheduler:
+            await _runner().on_scheduler_start(object.__new__(_runner()), scheduler)
+            async with Worker(scheduler.address) as worker:
+                async with Client(scheduler.address, asynchronous=True) as client:
+                    assert await client.submit(int, 3) == 3
+                    await asyncio.sleep(1.5)
+                    assert scheduler.status.name == "running"
+                if not comes_back:
+                    await asyncio.wait_for(asyncio.gather(scheduler.finished(), worker.finished()), 20)
+                    return
+                async with Client(scheduler.address, asynchronous=True) as client:
+                    await asyncio.sleep(1.5)
+                    assert await client.submit(int, 4) == 4
+
+    asyncio.run(run())
+    assert ("the task that sorts is gone" in capsys.readouterr().err) is not comes_back
