@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from operator import methodcaller
 from typing import Any
 
 import dask.array as da
@@ -130,7 +131,7 @@ def plan_sort(
     spec = _spec("values", descending, backend)
     if _many_lines(x, at):
         return _line_plan(x, at, spec)
-    return graph.fitted(_plan(x.reshape(-1), spec, npartitions, exchange))
+    return graph.fitted(_plan(_flat(x), spec, npartitions, exchange))
 
 
 def merge_flat(x: Any, descending: bool, npartitions: int | None, backend: str | None, exchange: str | None) -> Any:
@@ -164,7 +165,8 @@ def _sorted(
         return _sort_lines(x, at, spec)
     if x.ndim == 1:
         return _sort_flat(x, spec, npartitions, exchange)
-    return _sort_flat(x.reshape(-1), spec, npartitions, exchange).reshape(x.shape)
+    result = _sort_flat(_flat(x), spec, npartitions, exchange)
+    return _as_declared(result.reshape(x.shape))
 
 
 def _checked(x: Any, what: str, axis: int | None) -> tuple[Any, int]:
@@ -179,10 +181,21 @@ def _checked(x: Any, what: str, axis: int | None) -> tuple[Any, int]:
     if axis is not None and not hasattr(axis, "__index__"):
         raise OptionError(f"axis={axis!r}: it must be a whole number, or None to flatten first")
     if axis is None or (x.ndim == 0 and what == "index"):
-        return (x if x.ndim == 1 else x.reshape(-1)), 0
+        return (x if x.ndim == 1 else _flat(x)), 0
     if not -x.ndim <= axis < x.ndim:
         raise np.exceptions.AxisError(axis, x.ndim)
     return x, axis % x.ndim
+
+
+def _flat(x: Any) -> Any:
+    """Return the elements of an array in one row; Dask's reshape does not know what to do with empty chunks."""
+    full = x.rechunk(tuple(tuple(n for n in sizes if n != 0) or (0,) for sizes in x.chunks)) if x.ndim > 1 else x
+    return _as_declared(full.reshape(-1))
+
+
+def _as_declared(x: Any) -> Any:
+    """Return an array in the byte order that it declares; what Dask moves on a cluster comes in that of the machine."""
+    return x if x.dtype.isnative else x.map_blocks(methodcaller("astype", x.dtype, copy=False), meta=x._meta)
 
 
 def _many_lines(x: Any, axis: int) -> bool:
@@ -250,7 +263,7 @@ def _sort_lines(x: Any, axis: int, spec: Spec) -> Any:
             "call x.compute_chunk_sizes() first"
         )
     if x.numblocks[axis] != 1:
-        x = x.rechunk({i: -1 if i == axis else "auto" for i in range(x.ndim)})
+        x = _as_declared(x.rechunk({i: -1 if i == axis else "auto" for i in range(x.ndim)}))
     name = f"sort-part-{tokenize(x.name, axis, spec)}"
     result = x.map_blocks(_lines, axis, spec, name=name, **_result_type(x, spec))
     return result

@@ -259,3 +259,13 @@ def test_every_part_keeps_the_byte_order(pair, dtype, exchange):
     parts = dask.compute(*made.to_delayed().ravel())
     assert [part.dtype.str for part in parts] == [dtype] * 3
     assert bits(np.concatenate(parts).astype(dtype)) == bits(np.sort(source).astype(dtype))
+
+
+@pytest.mark.parametrize("axis", [0, 1, None])
+def test_lines_keep_the_byte_order(pair, axis):
+    """Dask moves chunks on a cluster in the byte order of the machine, and says that it did not."""
+    source = RNG.integers(0, 99, (6, 8)).astype(">u2")
+    made = distsort.sort(da.from_array(source, chunks=(3, 2)), axis=axis)
+    found = made.compute()
+    assert made.dtype == found.dtype == source.dtype
+    assert bits(found) == bits(np.sort(source, axis=axis))

@@ -240,6 +240,17 @@ def test_neighbouring_blocks_are_joined_to_runs():
         assert distsort.argsort(x).compute().tolist() == np.argsort(values, kind="stable").tolist()
 
 
+@pytest.mark.parametrize("shape", [(1, 1), (1, 1, 4), (2, 2)])
+def test_empty_chunks_beside_full_ones(shape):
+    """Dask's own reshape of such arrays is an error, or names chunks that no task makes."""
+    source = np.arange(np.prod(shape))[::-1].reshape(shape)
+    chunks = [(0, n, 0) if i % 2 else (n, 0) for i, n in enumerate(shape)]
+    lazy = da.from_array(source, chunks=tuple(chunks))
+    for axis in (-1, None):
+        assert same_bits(distsort.sort(lazy, axis=axis).compute(), np.sort(source, axis=axis))
+        assert same_bits(distsort.argsort(lazy, axis=axis).compute(), np.argsort(source, axis=axis))
+
+
 def test_more_parts_than_rows():
     result = distsort.sort(da.from_array(np.array([3, 1, 2]), chunks=2), npartitions=8)
     assert sum(result.chunks[0]) == 3
