@@ -225,6 +225,8 @@ def _plan(x: Any, spec: Spec, npartitions: int | None, exchange: str | None) -> 
         on_cluster=graph.on_cluster(),
         threshold=int(config.get("pull.threshold")),
         slices=int(config.get("graph.slices")),
+        samples=int(config.get("cuts.samples")),
+        probes=int(config.get("cuts.probes")),
         settings=graph.settings(),
     )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import logging
 import os
 import time
 from collections.abc import Iterator
@@ -20,12 +21,15 @@ from distsort.io.scratch import scratch_folder
 WRITING = 1.0
 """Seconds in which a scheduler's file that is there may still be written."""
 
-# A terminal sends Ctrl-C to the workers too; it is the process that started them which ends them.
-_IGNORE_CTRL_C = (
+# A terminal sends Ctrl-C, and that it was closed, to the workers too; the process that started them ends them.
+_IGNORE_THE_TERMINAL = (
     "import signal, threading\n"
     "if threading.current_thread() is threading.main_thread():\n"
-    "    signal.signal(signal.SIGINT, signal.SIG_IGN)"
+    "    signal.signal(signal.SIGINT, signal.SIG_IGN)\n"
+    "    signal.signal(signal.SIGHUP, signal.SIG_IGN)"
 )
+# What fails on a worker ends the job, and the error that it ends with says so.
+_SAY_NO_FAILURES = "import logging\nlogging.getLogger('distributed.worker').setLevel(logging.CRITICAL)"
 
 
 @contextmanager
@@ -171,7 +175,9 @@ def temporary_directory() -> str | None:
 
 
 @contextmanager
-def local_cluster(workers: int | None = None, gpus: int | None = None, **options: Any) -> Iterator[Any]:
+def local_cluster(
+    workers: int | None = None, gpus: int | None = None, *, log_failures: bool = False, **options: Any
+) -> Iterator[Any]:
     """Yield a client of a cluster of this machine, which is closed in the end; its spill folder goes too.
 
     Parameters
@@ -180,6 +186,8 @@ def local_cluster(workers: int | None = None, gpus: int | None = None, **options
         Processes with one thread each, as many as there are cores if None; not with `gpus`.
     gpus
         Workers with a GPU each.
+    log_failures
+        Whether workers log tasks that fail, besides the error that comes back.
     options
         Of the cluster.
 
@@ -192,16 +200,32 @@ def local_cluster(workers: int | None = None, gpus: int | None = None, **options
     """
     from distributed import Client
 
-    preloads = [*dask.config.get("distributed.worker.preload"), _IGNORE_CTRL_C]
+    preloads = [*dask.config.get("distributed.worker.preload"), _IGNORE_THE_TERMINAL]
+    if not log_failures:
+        preloads.append(_SAY_NO_FAILURES)
     options = {"dashboard_address": "127.0.0.1:0", **options}
     with (
         scratch_folder(temporary_directory()) as folder,
         # The nannies keep their locks below it.
         dask.config.set({"distributed.worker.preload": preloads, "temporary-directory": str(folder)}),
+        _same_level(logging.getLogger("distributed")) as logger,
         _make(workers, gpus, {**options, "local_directory": str(folder)}) as cluster,
         Client(cluster, set_as_default=False) as client,
     ):
-        yield client
+        try:
+            yield client
+        except BaseException:
+            logger.setLevel(logging.CRITICAL)  # workers that go now go on purpose
+            raise
+
+
+@contextmanager
+def _same_level(logger: logging.Logger) -> Iterator[logging.Logger]:
+    level = logger.level
+    try:
+        yield logger
+    finally:
+        logger.setLevel(level)
 
 
 def count_gpus() -> int:

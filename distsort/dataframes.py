@@ -207,6 +207,8 @@ def _plan(expr: Expr, spec: Spec, parts: int, exchange: str | None) -> Plan:
         on_cluster=graph.on_cluster(),
         threshold=int(config.get("pull.threshold")),
         slices=int(config.get("graph.slices")),
+        samples=int(config.get("cuts.samples")),
+        probes=int(config.get("cuts.probes")),
         settings=graph.settings(),
     )
 

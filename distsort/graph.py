@@ -31,7 +31,7 @@ from distsort.exchange import pull
 from distsort.exchange.handles import BarrierTask, Options, TickTask
 from distsort.local import Run, Sample, Spec, make_run, sample
 from distsort.merge import merge_runs
-from distsort.needs import Workers, identity
+from distsort.needs import Workers, identity, probes_of
 from distsort.plan import Plan, joined
 from distsort.search import Cuts, Search, between_parts, bracket, close, cut_one, narrow
 
@@ -150,7 +150,8 @@ def _add_search(graph: Graph, cut_key: str, token: str, runs: Sequence[Key], spe
     if len(runs) == 1:
         graph[cut_key] = Task(cut_key, _cut_one, TaskRef(runs[0]), plan.parts)
         return
-    samples, budget = int(config.get("cuts.samples")), int(config.get("cuts.probes"))
+    samples = int(config.get("cuts.samples"))
+    budget = min(int(config.get("cuts.probes")), probes_of(len(runs), plan.parts))
     seen: list[Hashable] = []
     for r, run in enumerate(runs):
         key = (f"sort-sample-{token}", r)

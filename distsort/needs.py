@@ -31,6 +31,9 @@ EXCHANGE = 80 << 20
 SEARCH_SHARE = 1 / 8
 """Share of the limit that one round of the search for cuts may take. The fewer keys a round reads, the more rounds."""
 
+SEARCH_KEYS = 1 << 18
+"""Keys that one round may read where plain tasks search, which know no limit: of numbers 20 MiB, of texts 64."""
+
 RUN_PROBES = 4
 """Keys that a round reads of each run for each boundary at least, so that it narrows what is left."""
 
@@ -185,9 +188,44 @@ def room(limit: int, threads: int = 1) -> int:
     return max(int(min(limit / SHARES, (PAUSE * limit - BASE) / COMFORT) / threads), SMALLEST)
 
 
-def probes_of(runs: int, parts: int, limit: int) -> int:
-    """Return how many keys of all runs one round of the search may read, for each boundary between parts."""
-    return max(int(SEARCH_SHARE * limit / PROBE_BYTES / parts), RUN_PROBES * runs)
+def probes_of(runs: int, parts: int, limit: int | None = None) -> int:
+    """Return how many keys of all runs one round of the search may read, for each boundary between parts.
+
+    Examples
+    --------
+    >>> probes_of(4, 64), probes_of(4, 2000), probes_of(4, 2000, limit=8 << 30)
+    (4096, 131, 2097)
+    """
+    keys = SEARCH_KEYS if limit is None else int(SEARCH_SHARE * limit / PROBE_BYTES)
+    return max(keys // parts, RUN_PROBES * runs)
+
+
+def rounds_of(rows: int, runs: int, parts: int, samples: int, probes: int) -> int:
+    """Return how many rounds of plain tasks narrow the cuts until the last one reads no more than a round may.
+
+    Parameters
+    ----------
+    rows
+        Of all runs.
+    runs, parts
+        What is cut, and into how many.
+    samples
+        Of each run.
+    probes
+        Keys a boundary and round, where that is not too much.
+
+    Examples
+    --------
+    >>> rounds_of(1 << 20, 16, 16, samples=256, probes=4096), rounds_of(1 << 30, 16, 16, samples=256, probes=4096)
+    (0, 2)
+    >>> rounds_of(300_000, 2, 10, samples=256, probes=4096), rounds_of(300_000, 2, 2000, samples=256, probes=4096)
+    (0, 1)
+    """
+    probes = min(probes, probes_of(runs, parts))
+    width, rounds = 2 * rows // samples, 0  # of a boundary in all runs: between two samples, on either side
+    while width * parts > SEARCH_KEYS and width > 4 * runs:
+        width, rounds = 2 * runs * -(-width // probes), rounds + 1
+    return rounds
 
 
 def least(largest: float, threads: int = 1) -> int:

@@ -208,6 +208,8 @@ def make_plan(
     on_cluster: bool = False,
     threshold: int = 64,
     slices: int = 4096,
+    samples: int = 256,
+    probes: int = 4096,
     settings: Any = None,
 ) -> Plan:
     """Decide how a sort runs.
@@ -228,6 +230,8 @@ def make_plan(
         Runs times parts from which on a cluster the pull exchange is taken.
     slices
         Runs times parts that plain tasks in one process should not exceed: neighbouring blocks are joined before.
+    samples, probes
+        Of a run, and keys a boundary and round, in the search for cuts.
 
     Raises
     ------
@@ -239,11 +243,12 @@ def make_plan(
     runs, reasons = blocks, [reason]
     if chosen == "graph" and not on_cluster and blocks * made > slices:
         runs = min(blocks, max(LEAST_RUNS, slices // made))
+    if runs < blocks:
         reasons.append(
             f"{blocks:,} blocks are joined to {runs:,} runs, since {blocks:,} x {made:,} slices are too many"
         )
     known = ROWS_A_ROUND[0] if rows is None else rows
-    rounds = sum(known >= limit for limit in ROWS_A_ROUND)
+    rounds = max(sum(known >= limit for limit in ROWS_A_ROUND), needs.rounds_of(known, runs, made, samples, probes))
     return Plan(what, str(order), blocks, runs, made, rows, nbytes, backend, chosen, rounds, tuple(reasons), settings)
 
 

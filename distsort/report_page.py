@@ -72,8 +72,9 @@ def balance(parts: Sequence[Part]) -> str:
     mean = sum(part.rows for part in parts) / len(parts)
     low, high = min(part.rows for part in parts), max(part.rows for part in parts)
     many = f", {each} parts to a bar" if each > 1 else ""
-    text = f"{len(parts):,} parts{many}: {low:,} to {high:,} rows; the dashed line is the mean, {mean:,.1f}"
-    plot = columns(f"Rows of {len(parts)} parts{many}", bars, high, mean)
+    count = f"{len(parts):,} part{'s' * (len(parts) > 1)}"
+    text = f"{count}{many}: {low:,} to {high:,} rows; the dashed line is the mean, {mean:,.1f}"
+    plot = columns(f"Rows of {count}{many}", bars, high, mean)
     return f'{plot}<p class="where soft">{escape(text)}</p>'
 
 

@@ -1,7 +1,7 @@
 """The command line: a table of commands, loaded when they are asked for, and what all of them share.
 
 `distsort --help` imports neither dask nor pyarrow. Exit status: 0 done (or sorted), 1 not sorted, 2 trouble, 130
-stopped by Ctrl-C, 143 by SIGTERM.
+stopped by Ctrl-C, 143 by SIGTERM, 129 by SIGHUP (the terminal was closed).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import os
 import signal
 import sys
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NoReturn
 
@@ -42,6 +42,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "stop": ("distsort.cli.jobs:stop", "Stop a job."),
     "delete": ("distsort.cli.jobs:delete", "Forget a finished job."),
 }
+
+
+WRITE = ("sort", "merge", "generate")
+"""Commands whose output appears whole or not at all."""
 
 
 class LazyGroup(click.Group):
@@ -89,29 +93,30 @@ def cli() -> None:
     """  # noqa: D301 (click takes the backspace as a mark)
 
 
-def main() -> NoReturn:
-    """Run the command line of this process; never returns."""
-    with _terminated():
-        status = run(sys.argv[1:])
+def main(arguments: Sequence[str] | None = None, program: str = "distsort") -> NoReturn:
+    """Run a command line, that of this process by default; never returns."""
+    with _ended():
+        status = run(sys.argv[1:] if arguments is None else arguments, program)
     # All memory goes with the process: nothing is left to look for garbage in.
     gc.freeze()
     sys.exit(status)
 
 
-def run(arguments: list[str]) -> int:
+def run(arguments: Sequence[str], program: str = "distsort") -> int:
     """Run a command line and return its exit status."""
     try:
-        status = cli.main(arguments, prog_name="distsort", standalone_mode=False)
+        status = cli.main(list(arguments), prog_name=program, standalone_mode=False)
     except click.ClickException as error:
         error.show()
         _show_hints(error)
         return TROUBLE
     except (click.Abort, KeyboardInterrupt) as stopped:
         # Threads may still be busy with a block; nothing of theirs can be published any more.
-        click.echo("stopped; nothing was written", err=True)
+        click.echo("stopped; nothing was written" if arguments[:1] and arguments[0] in WRITE else "stopped", err=True)
         sys.stdout.flush()
         sys.stderr.flush()
-        os._exit(143 if isinstance(stopped.__cause__ or stopped, Terminated) else 130)
+        cause = stopped.__cause__ or stopped
+        os._exit(128 + (cause.number if isinstance(cause, Ended) else signal.SIGINT))
     except BrokenPipeError:
         # The reader of our output has gone, as in `| head`.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -132,8 +137,14 @@ def importing() -> Iterator[None]:
 
 
 @contextmanager
-def trouble(verbose: bool = False) -> Iterator[None]:
-    """Turn the errors of a job into a message and exit status 2; with `verbose` the traceback is shown too."""
+def trouble(verbose: bool | None = None) -> Iterator[None]:
+    """Turn the errors of a job into a message and exit status 2.
+
+    Parameters
+    ----------
+    verbose
+        Whether the traceback is shown too; None for a command without ``-v``.
+    """
     try:
         yield
     except DistsortError as error:
@@ -145,7 +156,7 @@ def trouble(verbose: bool = False) -> Iterator[None]:
     except Exception as error:  # of a library, of a disk, of a network: whatever it is, people get one line
         if verbose:
             traceback.print_exc()
-        text = f"{type(error).__name__}: {error} (-v shows where)"
+        text = f"{type(error).__name__}: {error}{'' if verbose is None else ' (-v shows where)'}"
         raise Trouble(text, error) from error
 
 
@@ -191,22 +202,33 @@ class Trouble(click.ClickException):
         click.echo(click.style("error: ", fg="red", bold=True) + self.message, file=file, err=True)
 
 
-class Terminated(KeyboardInterrupt):
-    """SIGTERM came."""
+class Ended(KeyboardInterrupt):
+    """A signal came that ends processes."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(signal.Signals(number).name)
+        self.number = number
 
 
 @contextmanager
-def _terminated() -> Iterator[None]:
-    """Let SIGTERM unwind the stack as Ctrl-C does, so that staged output goes."""
+def _ended() -> Iterator[None]:
+    """Let SIGTERM and SIGHUP unwind the stack as Ctrl-C does, so that staged output goes; ``nohup`` holds."""
+    terminals = [fd for fd in (1, 2) if os.isatty(fd)]
 
-    def stop(signum: int, frame: Any) -> None:
-        raise Terminated
+    def end(number: int, frame: Any) -> None:
+        if number == signal.SIGHUP:  # to write to a terminal that was closed is an error
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            for fd in terminals:
+                os.dup2(nowhere, fd)
+        raise Ended(number)
 
-    before = signal.signal(signal.SIGTERM, stop)
+    numbers = [n for n in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(n) is not signal.SIG_IGN]
+    before = {number: signal.signal(number, end) for number in numbers}
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def load(place: str) -> Any:
@@ -222,8 +244,13 @@ def _exists(module: str) -> bool:
         return False
 
 
-def __getattr__(name: str) -> Any:
-    # Dask's own command line finds `dask sort` here; it looks at every plugin at every start.
-    if name == "sort":
-        return load(COMMANDS["sort"][0])
-    raise AttributeError(f"module 'distsort.cli' has no attribute {name!r}")
+@click.command(
+    name="sort",
+    help=COMMANDS["sort"][1],
+    add_help_option=False,
+    context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
+)
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+def sort(arguments: tuple[str, ...]) -> NoReturn:
+    """Run ``dask sort``, which is ``distsort sort``: its signals, messages and exit status."""
+    main(["sort", *arguments], "dask")

@@ -93,7 +93,7 @@ def _run(options: dict[str, Any], presorted: bool) -> None:
     quiet = options["quiet"]
     with trouble(options["verbose"]):
         for option in ("--report", "--performance-report"):
-            check_folder(option, options["report_file" if option == "--report" else "performance_report"])
+            check_report(option, options["report_file" if option == "--report" else "performance_report"])
         with importing():
             import dask
 
@@ -190,10 +190,25 @@ def split_columns(text: str | None) -> list[str] | None:
     return None if text is None else text.split(",")
 
 
-def check_folder(option: str, path: str | None) -> None:
-    """Refuse a file that could not be written, before hours of work and not after them."""
-    if path is not None and not Path(path).absolute().parent.is_dir():
+_REPORTS = (b"<!doctype html", b'{\n "output"')
+"""How reports begin: pages, ours and Dask's, and the JSON of ours."""
+
+
+def check_report(option: str, path: str | None) -> None:
+    """Refuse a file that could not or must not be written, before hours of work and not after them."""
+    if path is None:
+        return
+    file = Path(path).absolute()
+    if not file.parent.is_dir():
         raise OptionError(f"{option} {path}: there is no folder {Path(path).parent}")
+    if file.is_dir():
+        raise OptionError(f"{option} {path}: that is a folder: name a file in it, as in {Path(path) / 'report.html'}")
+    if not file.is_file():  # nothing, or a device
+        return
+    with file.open("rb") as old:
+        start = old.read(max(map(len, _REPORTS))).lower()
+    if start and not start.startswith(_REPORTS):
+        raise OptionError(f"{option} {path}: a file is there that is no report: remove it, or choose another name")
 
 
 def _write_report(report: Report, path: Path) -> None:
@@ -231,7 +246,8 @@ def _show(report: Report, keys: list[str], count: int) -> None:
         wide = max(map(len, cells))
         numbers = all(isinstance(value, (int, float, type(None))) for value in values)
         if place and len(lines[0]) + wide + 2 > width:
-            lines.append(f"... and {len(names) - place} more columns")
+            rest = len(names) - place
+            lines.append(f"... and {rest} more column{'s' * (rest > 1)}")
             break
         padded = [cell.rjust(wide) if numbers else cell.ljust(wide) for cell in cells]
         lines = [f"{line}{cell}  " for line, cell in zip(lines, padded, strict=True)]

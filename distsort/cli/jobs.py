@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import sys
 import time
 from collections.abc import Callable
@@ -62,14 +63,14 @@ def submit(
     as_json: bool,
     **options: Any,
 ) -> None:
-    r"""Submit a sort job to a service, and show its progress until it is done.
+    """Submit a sort job to a service, and show its progress until it is done.
 
     Paths are those of the cluster; relative ones are taken from the current folder. The token is read from
     $DISTSORT_TOKEN. Exit status 0: it SUCCEEDED. 2: it FAILED or was STOPPED. Ctrl-C leaves the job running.
 
     \b
     distsort submit /data/in -o /data/out -k price:desc --id prices-2026-11
-    """
+    """  # noqa: D301 (click takes the backspace as a mark)
     with trouble():
         given = input_arguments(**options)
         layout = given.pop("layout")
@@ -155,8 +156,12 @@ def logs(id: str, follow: bool, url: str | None) -> None:
     with trouble():
         client = SortClient(url)
         if follow:
-            for text in client.follow(id):
-                click.echo(text, nl=False)
+            try:
+                for text in client.follow(id):
+                    click.echo(text, nl=False)
+            except KeyboardInterrupt:
+                click.echo(f"the log of {id} goes on where the job does", err=True)
+                click.get_current_context().exit(130)
             return
         place = 0
         while (piece := client.logs(id, place))["text"]:
@@ -174,7 +179,11 @@ def stop(id: str, no_wait: bool, url: str | None, as_json: bool) -> None:
         client = SortClient(url)
         job = client.stop(id)
         if not no_wait:
-            job = client.wait(id)
+            try:
+                job = client.wait(id)
+            except KeyboardInterrupt:
+                click.echo(f"job {id} was told to stop: 'distsort status {id}' shows whether it has", err=True)
+                click.get_current_context().exit(130)
     click.echo(json.dumps(job, indent=1) if as_json else f"{job['id']} {job['state']}")
 
 
@@ -212,14 +221,14 @@ def serve(
     gpus: int | None,
     conf: tuple[str, ...],
 ) -> None:
-    r"""Run a Dask scheduler that takes sort jobs over HTTP, with workers on this machine or elsewhere.
+    """Run a Dask scheduler that takes sort jobs over HTTP, with workers on this machine or elsewhere.
 
     Workers of other machines join with 'dask worker tcp://HOST:8786'. The page of jobs is at /distsort/.
 
     \b
     export DISTSORT_TOKEN=$(openssl rand -hex 16)
     distsort serve --root /data
-    """
+    """  # noqa: D301 (click takes the backspace as a mark)
     with trouble():
         import dask
 
@@ -233,6 +242,8 @@ def serve(
         given = {"roots": list(roots) or None, "directory": directory, "token-file": token_file}
         settings: dict[str, Any] = config.parse_settings(conf)
         settings.update({f"distsort.service.{name}": value for name, value in given.items() if value is not None})
+        check_free("--port", host, port)
+        check_free("--http-port", host, http_port)
         # For the processes of workers and jobs too, which take over what is set here.
         dask.config.set(settings)
         check_settings()
@@ -242,7 +253,12 @@ def serve(
         with (
             dask.config.set({"distributed.scheduler.preload": preloads}),
             local_cluster(
-                workers, gpus, host=host, scheduler_port=port, dashboard_address=f"{host}:{http_port}"
+                workers,
+                gpus,
+                log_failures=True,
+                host=host,
+                scheduler_port=port,
+                dashboard_address=f"{host}:{http_port}",
             ) as client,
         ):
             cluster = client.cluster
@@ -256,6 +272,19 @@ def serve(
                     time.sleep(0.2)
             except KeyboardInterrupt:
                 click.echo("shutting down", err=True)
+
+
+def check_free(option: str, host: str, port: int) -> None:
+    """Refuse a port that another process listens on: Dask names none, or takes any other for HTTP."""
+    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as one:
+        one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            one.bind((host, port))
+        except OSError as error:
+            raise Trouble(
+                f"{option} {port}: it cannot be listened on at {host} ({error.strerror}): choose another port, "
+                "or 0 for any that is free"
+            ) from error
 
 
 def _follow(client: SortClient, id: str, quiet: bool) -> SortJob:

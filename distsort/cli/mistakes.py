@@ -26,11 +26,27 @@ class Case:
 
 CASES: tuple[Case, ...] = (
     Case(
-        r"^(--(?:performance-)?report) .*there is no folder",
+        r"^(--(?:performance-)?report) .*(?:there is no folder|that is a folder)",
         (
             "the folder is not there: make it first",
             "a relative path counts from the current folder: give the whole path",
             "a report is one file, not a folder: name it, as in --report report.html",
+        ),
+    ),
+    Case(
+        r"^--(?:performance-)?report .*is no report",
+        (
+            "the name is that of an input: a report has a file of its own, as in --report report.html",
+            "the shell made names of files of a wildcard, and the first was taken: write the name out",
+            "the file is a report that was cut short: remove it",
+        ),
+    ),
+    Case(
+        r"no run of distsort wrote",
+        (
+            "the place is yours: name a new folder in it, as in -o results/sorted",
+            "a report was written into the output: put it beside",
+            "another program made it: see who reads it, and remove it yourself",
         ),
     ),
     Case(
@@ -198,8 +214,8 @@ CASES: tuple[Case, ...] = (
     Case(
         r"of memory are too few",
         (
-            "-S has no unit, so it counts in KiB as GNU sort's does: write -S 2G",
-            "the row groups are larger than the memory given: give what the message says, or write smaller row groups",
+            "a number without a unit counts in KiB as GNU sort's does: write -S 2G",
+            "what cannot be cut is larger than the memory given: give what the message says, or write smaller pieces",
             "workers of a cluster hold more together: leave -S out and add --workers or --scheduler",
         ),
     ),
@@ -318,7 +334,7 @@ CASES: tuple[Case, ...] = (
     Case(
         r"cannot be written .*No space left|No space left on device",
         (
-            "the disk of the output is full: name another one with -o",
+            "the disk of the output is full: name another place",
             "runs fill the temporary folder: name a larger one with -T",
             "an earlier run was killed: the next one to the same place removes what it left",
         ),

@@ -91,8 +91,10 @@ def generate(kind: str, output: str, rows: int, first: int, seed: int, distinct:
             raise OptionError(f"{output}: there is no folder {path.parent}")
         try:
             _generate(kind, path, rows, first, seed, distinct)
-        except BaseException:
+        except BaseException as error:
             path.unlink(missing_ok=True)
+            if isinstance(error, OSError):
+                raise OutputError(f"{output}: {error.strerror or error}; nothing is left of it") from error
             raise
 
 

@@ -175,6 +175,8 @@ def plan_files(
         on_cluster=not threads,
         threshold=int(config.get("pull.threshold")),
         slices=int(config.get("graph.slices")),
+        samples=int(config.get("cuts.samples")),
+        probes=int(config.get("cuts.probes")),
     )
     workers = None if threads else workers_for(source)
     processes = 1 if workers is None else workers.count

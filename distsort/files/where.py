@@ -19,8 +19,10 @@ from distsort.io.storage import Store
 from distsort.needs import Workers, identity, room
 from distsort.report import bytes_text
 
-# Pieces that fit the memory of a process of its own.
+# Pieces that fit the memory of a process of its own, and the least bytes of one: to keep account of more pieces would
+# take more memory than what is refused.
 SHARES = 32
+LEAST_PIECE = 1 << 20
 
 
 @contextmanager
@@ -88,7 +90,7 @@ def piece_size(client: Any, memory: int | None) -> int:
         Bytes for a sort in this process, or None.
     """
     if memory is not None:
-        return memory // SHARES
+        return max(memory // SHARES, LEAST_PIECE)
     size: int = config.get_bytes("files.part-size")
     client = _connected() if client is None else client
     if client is None:

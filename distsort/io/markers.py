@@ -5,12 +5,13 @@ out/_manifest.json            what was sorted, by what, and what each part holds
 out/_SUCCESS                  the output is whole; Spark leaves it too, without a manifest
 out/_metadata                 the footers of all parts, where that was asked for
 
-in the folder                       may be overwritten
+at the place                        may be overwritten
 ----------------------------------  ------------------------------------------------
-nothing                             yes
+nothing, or an empty folder         yes
 a manifest of ours                  yes, if all else is a part or a marker
-_SUCCESS and no manifest of ours    yes: nobody knows what belongs to it
+_SUCCESS and no manifest of ours    yes, if all else has a name that Spark gives
 neither                             no
+a file                              no: outputs are folders
 """
 
 from __future__ import annotations
@@ -26,27 +27,35 @@ MANIFEST = "_manifest.json"
 SUCCESS = "_SUCCESS"
 # Parts that the manifest does not list are left by an older output, or by Spark: part-00000-UUID.snappy.parquet.
 _PART = re.compile(r"part-\d{5}")
+# Parts and marks, the checksums of both, and the folders of a partitioned table: year=2024.
+_OF_SPARK = re.compile(r"part-|_|\.(part-|_).*\.crc$|[^=.]+=")
 
 
 def refuse_strangers(store: Store, path: str) -> None:
-    """Refuse to overwrite a folder that holds what no run wrote.
+    """Refuse to overwrite what no run wrote: a file, or a folder that holds such a thing.
 
     Parameters
     ----------
     store, path
-        The place of the output; a file may be there, or nothing.
+        The place of the output; nothing may be there.
 
     Raises
     ------
     OutputError
-        Such an entry is there; the message names it.
+        Such a thing is there; the message names it.
     """
-    if store.kind(path) != "directory":
+    kind = store.kind(path)
+    if kind is None:
         return
+    if kind != "directory":
+        raise OutputError(
+            f"{store.url(path)}: a file is there, which no run of distsort wrote: remove it yourself, "
+            "or choose another place"
+        )
     names = store.names(path)
     parts = _parts_of_manifest(store, path) if MANIFEST in names else None
     if parts is None:
-        strangers = [] if SUCCESS in names else names
+        strangers = [name for name in names if not _OF_SPARK.match(name)] if SUCCESS in names else names
     else:
         ours = {MANIFEST, SUCCESS, METADATA, *parts}
         strangers = [name for name in names if name not in ours and not _PART.match(name)]

@@ -167,6 +167,8 @@ def expand(urls: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]) -> l
     for url in several:
         store, path = resolve(url)
         kind = store.kind(path)
+        if store.local and os.path.islink(path) and not os.path.exists(path):  # noqa: PTH110, PTH114
+            raise InputError(f"{url}: the link leads to nothing: there is no {os.path.realpath(path)}")
         if kind == "file":
             found.append((store, path, path.rsplit("/", 1)[0]))
         elif kind == "directory":
@@ -181,6 +183,8 @@ def expand(urls: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]) -> l
             if not files:
                 raise InputError(f"{url}: no file matches")
             found += [(store, file, fixed) for file in files]
+        elif kind is not None:
+            raise InputError(f"{url}: it is neither a file nor a folder: write what it gives to a file, and sort that")
         else:
             raise InputError(f"{url}: there is no such file or folder")
     return found

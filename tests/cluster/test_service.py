@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import urllib.request
@@ -280,6 +281,26 @@ def test_serve(home, rows, tmp_path):
             process.kill()
 
 
+@pytest.mark.parametrize("option", ["--port", "--http-port"])
+def test_serve_names_a_port_that_is_taken(option, tmp_path):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        number = taken.getsockname()[1]
+        ports = {"--port": "0", "--http-port": "0", option: str(number)}
+        words = [word for pair in ports.items() for word in pair]
+        done = subprocess.run(
+            [sys.executable, "-m", "distsort.cli", "serve", "--directory", str(tmp_path), *words],
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE,
+            check=False,
+        )
+    assert done.returncode == 2
+    told = f"error: {option} {number}: it cannot be listened on at 127.0.0.1 (Address already in use): choose another"
+    assert done.stderr.startswith(told)
+
+
 @pytest.mark.parametrize(
     ("setting", "message"),
     [
@@ -299,3 +320,29 @@ def test_serve_refuses_wrong_settings(setting, message, tmp_path):
     )
     assert done.returncode == 2
     assert message in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("command", "told"),
+    [
+        (("logs", "-f", "j"), "the log of j goes on where the job does"),
+        (("stop", "j"), "job j was told to stop: 'distsort status j' shows whether it has"),
+        (("status", "j"), "stopped"),
+    ],
+)
+def test_ctrl_c_beside_a_job_says_what_becomes_of_it(command, told):
+    """It ends the command, not the job."""
+    code = """
+import sys
+from distsort.service import client
+def hang(self, *arguments):
+    raise KeyboardInterrupt
+client.SortClient.stop = lambda self, id: {}
+client.SortClient.wait = client.SortClient.follow = client.SortClient.status = hang
+from distsort.cli import main
+main()
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code, *command], capture_output=True, text=True, timeout=PATIENCE, check=False
+    )
+    assert (done.returncode, done.stdout, done.stderr.strip()) == (130, "", told)

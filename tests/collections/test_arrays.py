@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import distsort
+from distsort import graph, needs
 from distsort.errors import InputError, KeyTypeError, NotSortedError, OptionError
 from tests.collections.helpers import same_bits
 
@@ -256,6 +257,28 @@ def test_more_parts_than_rows():
     assert sum(result.chunks[0]) == 3
     assert max(result.chunks[0]) == 1
     assert result.compute().tolist() == [1, 2, 3]
+
+
+@pytest.mark.parametrize("make", ["random", "sorted", "equal", "few"])
+def test_cuts_of_many_parts_take_little_memory(make, monkeypatch):
+    """What one round of the search reads is bounded; of more parts each reads less, and there are more rounds."""
+    rng = np.random.default_rng(3)
+    source = {
+        "random": rng.random(300_000),
+        "sorted": np.arange(300_000.0),
+        "equal": np.zeros(300_000),
+        "few": rng.integers(0, 5, 300_000).astype(float),
+    }[make]
+    read, probe = [], graph._probe
+
+    def counted(run, search, r, spec):
+        read.append(len(search.probes.position))
+        return probe(run, search, r, spec)
+
+    monkeypatch.setattr(graph, "_probe", counted)
+    made = distsort.sort(da.from_array(source, chunks=60_000), npartitions=2000, exchange="graph")
+    assert same_bits(made.compute(scheduler="sync"), np.sort(source))
+    assert max(read) <= needs.SEARCH_KEYS
 
 
 def test_unknown_chunk_sizes():

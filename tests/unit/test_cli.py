@@ -1,11 +1,14 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import importlib.util
 import json
+import os
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import click
 import numpy as np
@@ -313,6 +316,34 @@ def test_a_report_that_could_not_be_written_is_refused_before_the_sort(run, numb
         assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.parametrize("option", ["--report", "--performance-report"])
+def test_a_report_takes_the_place_of_reports_only(run, numbers, tmp_path, option):
+    (tmp_path / "r.d").mkdir()
+    (tmp_path / "notes").write_text("mine")
+    source = Path(numbers)
+    bytes_before = source.read_bytes()
+    for place, words in (
+        (tmp_path / "r.d", f"that is a folder: name a file in it, as in {tmp_path}/r.d/report.html\n"),
+        (tmp_path / "notes", "a file is there that is no report: remove it, or choose another name\n"),
+        (source, "a file is there that is no report: remove it, or choose another name\n"),
+    ):
+        status, out, err = run("sort", numbers, "-o", tmp_path / "out", "-k", "k", option, place)
+        assert (status, out) == (2, "")
+        assert err.startswith(f"error: {option} {place}: {words}")
+        assert not (tmp_path / "out").exists()
+    assert source.read_bytes() == bytes_before
+    assert (tmp_path / "notes").read_text() == "mine"
+
+
+@pytest.mark.parametrize("name", ["r.html", "r.json"])
+def test_a_report_takes_the_place_of_an_older_one(run, numbers, tmp_path, name):
+    (tmp_path / name).write_text("")
+    for _ in range(2):
+        arguments = ("-k", "k", "--overwrite", "-q", "--report", tmp_path / name)
+        assert run("sort", numbers, "-o", tmp_path / "out", *arguments) == (0, "", "")
+    assert "4" in (tmp_path / name).read_text()
+
+
 def test_a_performance_report_needs_bokeh_before_the_sort(run, numbers, tmp_path, monkeypatch):
     class Client:
         def run_on_scheduler(self, function, *args):
@@ -343,3 +374,50 @@ def test_numbers_and_text_align(run, tmp_path):
     assert (status, err) == (0, "")
     lines = out.splitlines()
     assert lines[-3:] == [" k    x  s", f" 9  nan  {'c' * 37}...", "10  0.5  a b"]
+
+
+def test_a_full_disk_leaves_nothing_of_what_is_generated(run, tmp_path, monkeypatch):
+    def full(*arguments):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("distsort.io.records.generate", full)
+    status, out, err = run("generate", "records", tmp_path / "in.rec", "-n", 5)
+    assert (status, out) == (2, "")
+    assert err.startswith(f"error: {tmp_path}/in.rec: No space left on device; nothing is left of it\n")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_dask_sort_says_what_distsort_sort_says(numbers, tmp_path):
+    def said(*program):
+        command = [sys.executable, "-m", *program, "sort", str(numbers), "-o", str(tmp_path / "out"), "-k", "nope"]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        return done.returncode, done.stdout, done.stderr
+
+    assert said("dask") == said("distsort.cli")
+    assert said("dask")[0] == 2
+
+
+BROKEN = """
+from distsort.files import parts
+def fail(self, frame, number, above=None):
+    raise RuntimeError("the disk is on fire")
+parts.WritePart.__call__ = fail
+"""
+
+
+def test_a_task_that_fails_on_a_worker_is_told_once(tmp_path):
+    (tmp_path / "in.txt").write_text("b\na\n")
+    command = ["sort", str(tmp_path / "in.txt"), "-o", str(tmp_path / "out"), "-q", "--workers", "1"]
+    environment = {**os.environ, "DASK_DISTRIBUTED__WORKER__PRELOAD": repr([BROKEN])}
+    done = subprocess.run(
+        [sys.executable, "-m", "distsort.cli", *command],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert done.stderr.splitlines()[0] == "error: RuntimeError: the disk is on fire (-v shows where)"
+    assert "Traceback" not in done.stderr
+    assert "Compute Failed" not in done.stderr

@@ -10,7 +10,7 @@ from pathlib import Path
 import fsspec
 import pytest
 
-from distsort.errors import OptionError, OutputError
+from distsort.errors import InputError, OptionError, OutputError
 from distsort.io import commit
 from distsort.io.commit import begin, part_name, whole_file
 from distsort.io.markers import MANIFEST, SUCCESS
@@ -133,6 +133,9 @@ def test_overwrite_leaves_exactly_the_new_output(tmp_path):
         ({"part-00000.txt": "mine"}, "part-00000.txt"),
         ({MANIFEST: "{}", "z": "mine"}, MANIFEST),
         ({MANIFEST: '{"parts": [{"file": "a.txt"}]}', "a.txt": "", "notes": "mine", SUCCESS: ""}, "notes"),
+        ({SUCCESS: "", "part-00000-0a1b.parquet": "", "thesis.docx": "mine"}, "thesis.docx"),
+        ({SUCCESS: "", "sub/a": "mine"}, "sub"),
+        ({SUCCESS: "", ".git/config=": "mine"}, ".git"),
     ],
 )
 def test_what_no_run_wrote_is_not_overwritten(tmp_path, protocol, held, stranger):
@@ -179,12 +182,13 @@ def test_an_empty_folder_and_what_runs_wrote_are_overwritten(tmp_path, held):
     assert listing(tmp_path) == ["out"]
 
 
-def test_a_file_may_be_overwritten_by_a_folder(tmp_path):
-    (tmp_path / "out").write_text("a file")
-    with pytest.raises(OutputError):
-        write_output(tmp_path / "out", "new")
-    write_output(tmp_path / "out", "new", overwrite=True)
-    assert content(tmp_path / "out") == whole("new")
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_a_file_is_not_overwritten_by_a_folder(tmp_path, overwrite):
+    (tmp_path / "out").write_text("my notes")
+    with pytest.raises(OutputError, match=str(tmp_path / "out")):
+        write_output(tmp_path / "out", "new", overwrite=overwrite)
+    assert (tmp_path / "out").read_text() == "my notes"
+    assert listing(tmp_path) == ["out"]
 
 
 def test_an_empty_folder_is_no_output(tmp_path):
@@ -335,6 +339,19 @@ def test_places():
     assert same_place(store, "/a", store, "/a/b") == "around"
     assert same_place(store, "/a/bc", store, "/a/b") is None
     assert same_place(store, "/a/b", resolve("/a/b")[0], "/a/b") is None
+
+
+def test_what_is_no_file_is_said_to_be_none(tmp_path):
+    os.mkfifo(tmp_path / "pipe.txt")
+    (tmp_path / "link.parquet").symlink_to("gone.parquet")
+    with pytest.raises(
+        InputError, match=f"^{tmp_path}/pipe.txt: it is neither a file nor a folder: write what it gives"
+    ):
+        expand(tmp_path / "pipe.txt")
+    with pytest.raises(
+        InputError, match=f"^{tmp_path}/link.parquet: the link leads to nothing: there is no {tmp_path}/"
+    ):
+        expand(tmp_path / "link.parquet")
 
 
 def test_expand_skips_hidden_names_and_keeps_the_order_of_lists(tmp_path):

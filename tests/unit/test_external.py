@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from distsort.errors import NotSortedError, OptionError, OutputError, SortMemoryError
-from distsort.files import budget, check_files, external, raw_runs, runs, sort_files
+from distsort.files import budget, check_files, external, raw_runs, runs, sort_files, where
 from distsort.files.budget import Budget, make_budget
 from distsort.files.source import open_source
 from distsort.memory import peak_bytes, resident_bytes
@@ -28,6 +28,7 @@ def no_base(monkeypatch):
     """Count rows only, so that a budget of kilobytes makes many runs and slabs."""
     monkeypatch.setattr(budget, "resident_bytes", lambda: 0)
     monkeypatch.setattr(budget, "LIBRARIES", 0)
+    monkeypatch.setattr(where, "LEAST_PIECE", 1)
 
 
 def table(rows, seed=0):

@@ -2,10 +2,12 @@ from __future__ import annotations
 
 import decimal
 import json
+import os
 import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import dask
 import fsspec
@@ -494,25 +496,36 @@ def test_an_unsorted_part_is_not_written(tmp_path, numbers, monkeypatch):
     assert listing(tmp_path) == ["in"]
 
 
-STALLED = """
-import pathlib, signal, sys, time
-signal.signal(signal.SIGINT, signal.default_int_handler)
+STALL = """
+import os, pathlib, time
 from distsort.files import parts as files_parts
-mark = pathlib.Path(sys.argv.pop(1))
 def stall(self, frame, number, above):
-    mark.touch()
+    pathlib.Path(os.environ["MARK"]).touch()
     time.sleep(60)
 files_parts.WritePart.__call__ = stall
-from distsort.cli import main
+"""
+STALLED = f"""{STALL}
+import signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)
+if sys.argv[1] == "dask":
+    del sys.argv[1]
+    from dask.__main__ import main
+else:
+    from distsort.cli import main
 main()
 """
 
 
-def stalled_job(numbers, tmp_path):
+def stalled_job(numbers, tmp_path, *arguments, program=(), **options):
     """Start a job that hangs while it writes, and wait until it does."""
     mark = numbers / ".mark"
-    arguments = [str(mark), "sort", str(numbers), "-o", str(tmp_path / "out"), "-k", "k"]
-    job = subprocess.Popen([sys.executable, "-c", STALLED, *arguments], stderr=subprocess.PIPE, text=True)
+    command = [*program, "sort", str(numbers), "-o", str(tmp_path / "out"), "-k", "k", *arguments]
+    environment = {**os.environ, "MARK": str(mark), "DASK_DISTRIBUTED__WORKER__PRELOAD": repr([STALL])}
+    job = subprocess.Popen(
+        [sys.executable, "-c", STALLED, *command],
+        env=environment,
+        **{"stderr": subprocess.PIPE, "text": True, **options},
+    )
     deadline = time.monotonic() + 60
     while not mark.exists():
         if job.poll() is not None or time.monotonic() > deadline:
@@ -523,9 +536,10 @@ def stalled_job(numbers, tmp_path):
     return job
 
 
-@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_a_stopped_job_leaves_nothing(numbers, tmp_path, number, status):
-    job = stalled_job(numbers, tmp_path)
+@pytest.mark.parametrize("program", [(), ("dask",)])
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
+def test_a_stopped_job_leaves_nothing(numbers, tmp_path, number, status, program):
+    job = stalled_job(numbers, tmp_path, program=program)
     job.send_signal(number)
     try:
         message = job.communicate(timeout=30)[1]
@@ -534,6 +548,53 @@ def test_a_stopped_job_leaves_nothing(numbers, tmp_path, number, status):
     assert job.returncode == status
     assert message == "\nstopped; nothing was written\n"
     assert listing(tmp_path) == ["in"]
+
+
+def test_a_job_whose_terminal_is_closed_leaves_nothing(numbers, tmp_path):
+    """All of its processes are told of it, as by Ctrl-C."""
+    (tmp_path / "spill").mkdir()
+    semaphores = set(Path("/dev/shm").glob("sem.*"))
+    mine, its = os.openpty()
+    job = stalled_job(
+        numbers,
+        tmp_path,
+        *("--workers", "2", "-T", str(tmp_path / "spill")),
+        **dict.fromkeys(("stdin", "stdout", "stderr"), its),
+        preexec_fn=lambda: os.login_tty(its),
+    )
+    os.close(its)
+    os.close(mine)
+    os.killpg(job.pid, signal.SIGHUP)  # as a shell does
+    try:
+        assert job.wait(30) == 129
+    finally:
+        job.kill()
+    assert listing(tmp_path) == ["in", "spill"]
+    assert listing(tmp_path / "spill") == []
+    deadline = time.monotonic() + 20
+    while left := set(Path("/dev/shm").glob("sem.*")) - semaphores:
+        assert time.monotonic() < deadline, left
+        time.sleep(0.1)
+
+
+HUNG_UP = """
+import os, signal
+signal.signal(signal.SIGHUP, signal.SIG_IGN)
+from distsort.files import parts as files_parts
+write = files_parts.WritePart.__call__
+def hang_up(self, *arguments):
+    os.kill(os.getpid(), signal.SIGHUP)
+    return write(self, *arguments)
+files_parts.WritePart.__call__ = hang_up
+from distsort.cli import main
+main()
+"""
+
+
+def test_under_nohup_a_job_goes_on(numbers, tmp_path):
+    command = [sys.executable, "-c", HUNG_UP, "sort", str(numbers), "-o", str(tmp_path / "out"), "-k", "k", "-q"]
+    assert subprocess.run(command, timeout=60, check=False).returncode == 0
+    assert pd.read_parquet(tmp_path / "out")["k"].tolist() == list(range(240))
 
 
 def test_a_killed_job_is_cleaned_up_by_the_next(numbers, tmp_path):
@@ -566,7 +627,8 @@ def test_a_client_is_used_and_memory_files_are_refused_there(numbers, tmp_path):
         limit = next(iter(identity(client)["workers"].values()))["memory_limit"]
         with dask.config.set({"distsort.files.part-size": limit}):
             assert piece_size(client, None) == room(limit, 2)
-        assert piece_size(None, 3200) == 100
+        assert piece_size(None, 3200 << 20) == 100 << 20
+        assert piece_size(None, 1) == 1 << 20
         with pytest.raises(OptionError, match="memory://"):
             sort_files(numbers, "memory://refused/out", "k", client=client)
     assert pd.read_parquet(tmp_path / "out")["k"].tolist() == list(range(240))

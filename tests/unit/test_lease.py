@@ -18,6 +18,9 @@ from distsort.io.storage import Store
 DEAD = "/.out.distsort-0123abcd"
 
 
+OUTPUT = ("part-a", "part-b", "_SUCCESS")
+
+
 @pytest.fixture
 def place():
     """Yield a folder of the memory file system, as file system and path."""
@@ -37,7 +40,7 @@ def content(fs, root):
 
 
 def whole(text):
-    return {f"/out/{name}": text for name in ("a", "b", "_SUCCESS")}
+    return {f"/out/{name}": text for name in OUTPUT}
 
 
 def claim(fs, root, phase="staging", **says):
@@ -55,17 +58,17 @@ def test_staging_of_a_process_that_is_gone_is_removed(place):
     fs, root = place
     fill(fs, root + DEAD, a="half")
     fill(fs, root + "/.other.distsort-0123abcd", a="of another output")
-    fill(fs, root + "/out", **dict.fromkeys(("a", "b", "_SUCCESS"), "old"))
+    fill(fs, root + "/out", **dict.fromkeys(OUTPUT, "old"))
     claim(fs, root)
     start(root)
     assert content(fs, root) == {**whole("old"), "/.other.distsort-0123abcd/a": "of another output"}
 
 
-@pytest.mark.parametrize("moved", [("a",), ("_SUCCESS", "a", "b")])
+@pytest.mark.parametrize("moved", [("part-a",), ("_SUCCESS", "part-a", "part-b")])
 def test_files_of_the_old_output_that_were_moved_away_come_back(place, moved):
     fs, root = place
     fill(fs, root + DEAD + ".old", **dict.fromkeys(moved, "old"))
-    fill(fs, root + "/out", **{name: "old" for name in ("a", "b", "_SUCCESS") if name not in moved})
+    fill(fs, root + "/out", **{name: "old" for name in OUTPUT if name not in moved})
     fill(fs, root + DEAD, a="new", b="new")
     claim(fs, root)
     start(root)
@@ -76,7 +79,7 @@ def test_files_of_the_old_output_that_were_moved_away_come_back(place, moved):
 def test_half_of_a_new_output_goes_and_the_old_one_comes_back(place, existing):
     fs, root = place
     if existing:
-        fill(fs, root + DEAD + ".old", **dict.fromkeys(("a", "b", "_SUCCESS"), "old"))
+        fill(fs, root + DEAD + ".old", **dict.fromkeys(OUTPUT, "old"))
     fill(fs, root + DEAD, b="new")
     fill(fs, root + "/out", a="new", c="new")
     claim(fs, root, "swapping")
@@ -87,7 +90,7 @@ def test_half_of_a_new_output_goes_and_the_old_one_comes_back(place, existing):
 def test_a_whole_new_output_stays(place):
     fs, root = place
     fill(fs, root + DEAD + ".old", b="old")
-    fill(fs, root + "/out", **dict.fromkeys(("a", "b", "_SUCCESS"), "new"))
+    fill(fs, root + "/out", **dict.fromkeys(OUTPUT, "new"))
     claim(fs, root, "swapping")
     start(root)
     assert content(fs, root) == whole("new")
@@ -127,7 +130,7 @@ def test_a_lease_that_says_nothing_is_left_alone(place, text):
 
 def test_a_refusal_leaves_no_lease(place):
     fs, root = place
-    fill(fs, root + "/out", **dict.fromkeys(("a", "b", "_SUCCESS"), "old"))
+    fill(fs, root + "/out", **dict.fromkeys(OUTPUT, "old"))
     with pytest.raises(OutputError, match="there is an output already"):
         start(root, overwrite=False)
     assert content(fs, root) == whole("old")

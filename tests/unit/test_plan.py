@@ -44,6 +44,8 @@ def test_blocks_are_joined_to_runs_in_one_process_only():
     assert {len(g) for g in groups} == {31, 32}
     assert plan(64, 64).runs == 64
     assert plan(10_000, 10).runs == 409
+    assert plan(2, 10_000).runs == 2
+    assert "joined" not in plan(2, 10_000).explain()
     assert plan(500, 500, on_cluster=True).runs == 500
     assert plan(500, 500, on_cluster=True, exchange="graph").runs == 500
 
@@ -63,6 +65,7 @@ def test_numbers():
 def test_more_rows_take_more_rounds():
     assert [plan(4, 4, rows=n).rounds for n in (10, 1 << 20, 1 << 30)] == [0, 1, 2]
     assert plan(4, 4).rounds == 1
+    assert [plan(4, parts, rows=300_000).rounds for parts in (4, 400, 4000)] == [0, 1, 2]
 
 
 def test_a_plan_is_frozen():
