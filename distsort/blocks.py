@@ -185,6 +185,13 @@ def in_one_piece(block: Block) -> Block:
     return whole
 
 
+def detached(block: Block) -> Block:
+    """Copy rows that may be a view, so that what they are a view of can go."""
+    if isinstance(block, Columns):
+        return block.map(lambda column: column.copy())
+    return in_one_piece(block.copy())
+
+
 def concat_columns(columns: Sequence[Column]) -> Column:
     """Put key columns one under the other: arrays, series or indexes.
 

@@ -206,8 +206,14 @@ def local_cluster(
     options = {"dashboard_address": "127.0.0.1:0", **options}
     with (
         scratch_folder(temporary_directory()) as folder,
-        # The nannies keep their locks below it.
-        dask.config.set({"distributed.worker.preload": preloads, "temporary-directory": str(folder)}),
+        # The nannies keep their locks below it, and workers what they spill.
+        dask.config.set(
+            {
+                "distributed.worker.preload": preloads,
+                "temporary-directory": str(folder),
+                "distsort.temporary-directory": None,
+            }
+        ),
         _same_level(logging.getLogger("distributed")) as logger,
         _make(workers, gpus, {**options, "local_directory": str(folder)}) as cluster,
         Client(cluster, set_as_default=False) as client,

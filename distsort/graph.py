@@ -28,7 +28,7 @@ from dask._task_spec import GraphNode, List, Task, TaskRef
 from distsort import config
 from distsort.blocks import Block, concat
 from distsort.exchange import pull
-from distsort.exchange.handles import BarrierTask, Options, TickTask
+from distsort.exchange.handles import BarrierTask, Options, PullTask, TickTask
 from distsort.local import Run, Sample, Spec, make_run, sample
 from distsort.merge import merge_runs
 from distsort.needs import Workers, identity, probes_of
@@ -79,7 +79,7 @@ def run_task(key: Key, blocks: Sequence[Key], spec: Spec, plan: Plan, meta: Bloc
     """Return the task that sorts neighbouring blocks into a run, or into the handle of one that stays put."""
     given = TaskRef(blocks[0]) if len(blocks) == 1 else Task(None, concat, List(*map(TaskRef, blocks)))
     if plan.exchange == "pull":
-        return Task(key, pull.make, given, spec, meta, plan.settings)
+        return PullTask(key, pull.make, given, spec, meta, plan.settings)
     return Task(key, make_run, given, spec, meta)
 
 
@@ -142,7 +142,7 @@ def _pull_layer(name: str, token: str, runs: Sequence[Key], spec: Spec, plan: Pl
     ticks = List(*map(TaskRef, list(graph) or runs))
     graph[cut_key] = BarrierTask(cut_key, pull.find_cuts, ticks, spec, plan.parts, plan.settings, spread=spread)
     for j in range(plan.parts):
-        graph[name, j] = Task((name, j), pull.make_part, TaskRef(cut_key), j, spec, _data_producer=True)
+        graph[name, j] = PullTask((name, j), pull.make_part, TaskRef(cut_key), j, spec, _data_producer=True)
     return graph
 
 
@@ -197,4 +197,4 @@ def _slice(run: Run, cut: Cuts, r: int, j: int) -> Run:
 
 
 def _merge_part(slices: list[Run], cut: Cuts, j: int, spec: Spec) -> Block:
-    return merge_runs(slices, spec, cut.first(j), cut.starts)
+    return merge_runs(slices, spec, cut.first(j), cut.starts, [int(n) for n in cut.table[:, -1]])

@@ -14,7 +14,13 @@ from distsort.device_memory import device_work
 from distsort.local import Run, Spec
 
 
-def merge_runs(pieces: list[Run], spec: Spec, first: int = 0, starts: Sequence[int] | None = None) -> Block:
+def merge_runs(
+    pieces: list[Run],
+    spec: Spec,
+    first: int = 0,
+    starts: Sequence[int] | None = None,
+    lengths: Sequence[int] | None = None,
+) -> Block:
     """Merge the slices of one part.
 
     Parameters
@@ -28,12 +34,18 @@ def merge_runs(pieces: list[Run], spec: Spec, first: int = 0, starts: Sequence[i
         The rank of the first row of the part, for ``ignore_index``.
     starts
         Where each run begins in the input, in rows, for ``what="index"``.
+    lengths
+        Rows of each run of which the pieces are views, where they are. A part of one slice is copied then, unless that
+        is the whole run: the view would keep all of the run for as long as there is the part.
 
     Returns
     -------
     block
         The rows of the part in order, of the kind of the pieces.
     """
+    filled = [i for i, piece in enumerate(pieces) if len(piece)] or [0]
+    if lengths is not None and len(filled) == 1 and len(pieces[filled[0]]) < lengths[filled[0]]:
+        pieces[filled[0]] = Run(blocks.detached(pieces[filled[0]].rows), None)
     with device_work(blocks.on_device(pieces[0].rows)):
         whole = blocks.put_together(_merged(pieces, spec, starts))
     return blocks.with_running_index(whole, first) if spec.ignore_index else whole

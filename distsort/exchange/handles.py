@@ -1,9 +1,10 @@
-"""What the tasks of a pull exchange hand to each other, and the two kinds of task that must stay apart."""
+"""What the tasks of a pull exchange hand to each other, and the kinds of task that it is made of."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from dask._task_spec import Task
 
@@ -124,7 +125,13 @@ class Routes:
     barrier: Any
 
 
-class TickTask(Task):
+class PullTask(Task):
+    """A task of the exchange: what it does, fused with others or not, has to do with the runs of its worker."""
+
+    __slots__ = ()
+
+
+class TickTask(PullTask):
     """Hands a handle on.
 
     It stands between run and barrier so that handles are never gathered off their owner: what the barrier gathers, and
@@ -143,3 +150,26 @@ class BarrierTask(TickTask):
     """Finds the cuts once all runs exist. The scheduler plugin knows sorts by it."""
 
     __slots__ = ()
+
+
+K = TypeVar("K", bound=PullTask)
+
+
+def task_in(spec: Any, kind: type[K]) -> K | None:
+    """Return the task of a kind that a task is, or holds: Dask fuses tasks, and wraps those that it may not share.
+
+    Parameters
+    ----------
+    spec
+        What a Dask task does.
+    kind
+        A class of this module.
+    """
+    if isinstance(spec, kind):
+        return spec
+    inner: Iterable[Any] = ()
+    if isinstance(spec, Task):
+        inner = spec.args
+    elif isinstance(spec, dict):
+        inner = spec.values()
+    return next((found for each in inner if (found := task_in(each, kind)) is not None), None)

@@ -13,8 +13,9 @@ import asyncio
 import pickle
 import shutil
 import threading
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -27,6 +28,7 @@ from distsort.device_memory import device_memory
 from distsort.exchange.handles import NAME
 from distsort.exchange.promises import Promises
 from distsort.exchange.store import RunStore
+from distsort.io.scratch import scratch_folder
 from distsort.memory import give_back
 from distsort.needs import CEILING, MESSAGE_SHARE, STORE_SHARE, Workers, require
 
@@ -64,7 +66,9 @@ class Holder:
         limit = memory.memory_limit
         budget = int(STORE_SHARE * limit) if limit else None
         self.size = Workers(1, worker.state.nthreads, limit)
-        self.store = RunStore(_spill_directory(worker), budget, self.excess, _device_budget)
+        self._until_closed = ExitStack()
+        directory = self._until_closed.enter_context(_spill_directory(worker))
+        self.store = RunStore(directory, budget, self.excess, _device_budget)
         self.threads = ThreadPoolExecutor(2, thread_name_prefix="distsort")
         self.promises = Promises(self.store, lambda: self.devices.room_ahead)
         self._devices: DeviceTransport | None = None
@@ -92,7 +96,7 @@ class Holder:
     def close(self) -> None:
         """Let everything go: the worker is closing."""
         self.store.clear()
-        shutil.rmtree(self.store.directory, ignore_errors=True)
+        self._until_closed.close()
         self.threads.shutdown(wait=False, cancel_futures=True)
         self.promises.close()
         if self._devices is not None:
@@ -142,8 +146,18 @@ def _device_budget() -> int:
     return int(DEVICE_SHARE * device_memory())
 
 
-def _spill_directory(worker: Worker) -> Path:
+@contextmanager
+def _spill_directory(worker: Worker) -> Iterator[Path]:
+    """Yield the folder for run files, which goes in the end; if a place was chosen, as the folder of a job there."""
     chosen = config.get("temporary-directory")
-    if chosen is None:
-        return Path(worker.local_directory) / NAME
-    return Path(chosen) / f"{NAME}-{worker.id}"
+    if chosen is not None:
+        with suppress(OSError):  # said by what comes next
+            Path(chosen).mkdir(parents=True, exist_ok=True)
+        with scratch_folder(chosen) as folder:
+            yield folder
+        return
+    folder = Path(worker.local_directory) / NAME
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)

@@ -32,14 +32,14 @@ class Sorting:
     """A barrier that is needed: the runs it stands on, and who has complained of them how often.
 
     ``where[run]`` is None from the moment the run is taken for lost until it announces itself again. `lost` counts such
-    runs; `heard` are complaints (run, attempt, asker) of attempts that were not the living ones; `dealt` are the parts
+    runs; `heard` are complaints (run, attempt, asker) of attempts that were not the living ones; `placed` are the parts
     that were given a worker; `before` holds what each worker had pulled and spilled when the sort began, in bytes.
     """
 
     where: dict[Any, Attempt | None] = field(default_factory=dict)
     strikes: Counter[tuple[Any, Any]] = field(default_factory=Counter)
     heard: set[tuple[Any, str, Any]] = field(default_factory=set)
-    dealt: set[Any] = field(default_factory=set)
+    placed: set[Any] = field(default_factory=set)
     spread: bool = False
     began: float = field(default_factory=time)
     lost: int = 0

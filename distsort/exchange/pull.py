@@ -33,6 +33,7 @@ the same tasks give the same result on threads, processes or in one thread.
 from __future__ import annotations
 
 import sys
+import threading
 from asyncio import CancelledError as LoopCancelled
 from collections.abc import Callable, Sequence
 from concurrent.futures import CancelledError
@@ -45,7 +46,7 @@ import numpy as np
 from distsort import blocks
 from distsort.blocks import Block, Column
 from distsort.cuts import IntArray, Probes, regular_positions
-from distsort.exchange.handles import Handle, Options, Routes, Source
+from distsort.exchange.handles import Handle, Options, PullTask, Routes, Source, task_in
 from distsort.local import Run, Sample, Spec, make_run, sample
 from distsort.merge import co_ranks, merge_runs
 from distsort.needs import probes_of
@@ -152,10 +153,18 @@ def make_part(routes: Routes, part: int, spec: Spec) -> Block:
             pieces, runs = _borrowed(routes, part, spec, until_merged)
         else:
             pieces, runs = _pulled(routes, routes.cuts.table[:, part : part + 2], until_merged)
-        starts = routes.ranks.starts
-        made = merge_runs(pieces, spec, routes.ranks.first(part), [starts[r] for r in runs])
+        starts, lengths = routes.ranks.starts, _viewed(routes, pieces, runs)
+        made = merge_runs(pieces, spec, routes.ranks.first(part), [starts[r] for r in runs], lengths)
     _look_at_memory(routes)
     return made
+
+
+def _viewed(routes: Routes, pieces: Sequence[Run], runs: Sequence[int]) -> list[int]:
+    """Return the rows of what each piece is a view of: of its run if that lies here, else of what was fetched."""
+    service = _service()
+    here = "" if service is None else service.address
+    of = zip(pieces, runs, strict=True)
+    return [routes.ranks.lengths[r] if routes.sources[r].address == here else len(piece) for piece, r in of]
 
 
 def _look_at_memory(routes: Routes) -> None:
@@ -240,7 +249,10 @@ def _reading(routes: Routes, read: Callable[[], T]) -> T:
 
 
 def _service() -> Any:
-    """Return the service of the worker that runs this task, or None outside a worker."""
+    """Return the service of the worker that runs this task, or None outside a worker.
+
+    Where a task computes a sort with another scheduler, in its own thread or in others, that is outside, too.
+    """
     if "distributed" not in sys.modules:
         return None
     from distributed import get_worker
@@ -248,6 +260,10 @@ def _service() -> Any:
     try:
         worker = get_worker()
     except ValueError:
+        return None
+    key = worker.active_threads.get(threading.get_ident())
+    task = worker.state.tasks.get(key)
+    if key is None or (task is not None and task.run_spec is not None and task_in(task.run_spec, PullTask) is None):
         return None
     from distsort.exchange.worker import service_of
 

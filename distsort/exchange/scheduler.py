@@ -29,7 +29,7 @@ from distributed import Scheduler
 from distributed.diagnostics.plugin import SchedulerPlugin
 
 from distsort import config
-from distsort.exchange.handles import NAME, BarrierTask
+from distsort.exchange.handles import NAME, BarrierTask, task_in
 from distsort.exchange.news import Attempt, News, Sorting
 from distsort.exchange.page import add_page
 from distsort.exchange.placing import deal, place_of
@@ -125,7 +125,7 @@ class PullState:
         made = self.attempts[run] = Attempt(attempt, worker)
         for barrier in self._barriers(ts):
             sort = self._sort(barrier)
-            sort.spread = bool(barrier.run_spec.kwargs.get("spread"))
+            sort.spread = bool(_search_of(barrier).kwargs.get("spread"))
             sort.where[run] = made
             self.scheduler.client_desires_keys([run], client=_client(barrier.key))
 
@@ -153,6 +153,8 @@ class PullState:
             return
         self.news.log(barrier, "failed" if ts is not None and ts.state == "erred" else "over")
         sort = self.sorts.pop(barrier)
+        for key in sort.placed:  # those of its parts that are lost later are placed anew
+            self._place(key, None)
         client = _client(barrier)
         if client in self.scheduler.clients:
             self.scheduler.client_releases_keys(list(sort.where), client=client, stimulus_id=_stimulus("settle"))
@@ -164,7 +166,7 @@ class PullState:
             self._send(attempt.address, {"op": "distsort-free", "attempts": [attempt.id]})
 
     def _barriers(self, ts: Any) -> Iterator[Any]:
-        return (d for d in self._downstream(ts) if isinstance(d.run_spec, BarrierTask))
+        return (d for d in self._downstream(ts) if _is_barrier(d))
 
     def _downstream(self, ts: Any) -> Iterator[Any]:
         """Yield what stands between a run and its barriers, the run first and the barriers too."""
@@ -172,23 +174,29 @@ class PullState:
         while ahead:
             here = ahead.pop()
             yield here
-            if not isinstance(here.run_spec, BarrierTask):
+            if not _is_barrier(here):
                 fresh = here.dependents - seen
                 seen |= fresh
                 ahead.extend(fresh)
 
     def _spread(self, barrier: Any) -> None:
         """Deal the parts out, but for those that the user has placed. Loose: if a worker is gone, its go elsewhere."""
-        runs, _, parts, _ = barrier.run_spec.args
-        dealt = self.sorts[barrier.key].dealt
-        free = [ts for ts in barrier.waiters or () if ts.key in dealt or not _is_restricted(ts)]
+        runs, _, parts, _ = _search_of(barrier).args
+        placed = self.sorts[barrier.key].placed
+        free = [ts for ts in barrier.waiters or () if ts.key in placed or not _is_restricted(ts)]
         free.sort(key=lambda ts: (place_of(ts.key, parts), str(ts.key)))
         homes = [self._home(run.key) for run in runs.args]
         workers = sorted(ws.address for ws in self.scheduler.running)
         for ts, worker in zip(free, deal([place_of(ts.key, parts) for ts in free], parts, homes, workers), strict=True):
-            self.scheduler.set_restrictions({ts.key: {worker}})
-            ts.loose_restrictions = True
-            dealt.add(ts.key)
+            self._place(ts.key, {worker})
+            placed.add(ts.key)
+
+    def _place(self, key: Any, workers: set[str] | None) -> None:
+        """Have a task run on these workers if one of them is there; None for any."""
+        ts = self.scheduler.tasks.get(key)
+        if ts is not None:
+            self.scheduler.set_restrictions({key: workers})
+            ts.loose_restrictions = workers is not None
 
     def _home(self, run: Any) -> str | None:
         """Return the worker of a run by the key that the barrier knows, which can be another name of it."""
@@ -224,7 +232,7 @@ class PullState:
             sort.lost += 1
             copies = self._downstream(self.scheduler.tasks[run]) if run in self.scheduler.tasks else ()
             for copy in copies:
-                if copy.state == "memory" and not isinstance(copy.run_spec, BarrierTask):
+                if copy.state == "memory" and not _is_barrier(copy):
                     recommendations[copy.key] = "released"
         self.scheduler.transitions(recommendations, stimulus_id)
         self.scheduler.stimulus_queue_slots_maybe_opened(stimulus_id=stimulus_id)
@@ -246,7 +254,8 @@ class PullState:
             if unknown:
                 # Most often the cuts that named it are gone, too. But new ones can have a handle that Dask took from a
                 # worker which had worked on when it was told to stop: then the same is heard again.
-                if ts.state != "memory" or (run, attempt, asker) not in sort.heard:
+                current = ts.state == "memory" or (ts.state == "processing" and asker == barrier)
+                if not current or (run, attempt, asker) not in sort.heard:
                     sort.heard.add((run, attempt, asker))
                     return 0
                 break
@@ -257,20 +266,27 @@ class PullState:
         if sort.strikes[run, asker] > retries:
             return sort.strikes[run, asker]
         if reason == "silent" and not unknown:
-            self._keep_away(asker, address)
+            self._keep_away(asker, address, sort.placed)
         else:
             self._undo(barrier, sort, [run], _stimulus("trouble"))
         return 0
 
-    def _keep_away(self, asker: Any, silent: str) -> None:
-        """Let a task that is asked again not go to the worker that does not answer: looking idle, it would keep it."""
+    def _keep_away(self, asker: Any, silent: str, placed: set[Any]) -> None:
+        """Let a task that is asked again not go to the worker that does not answer: looking idle, it would keep it.
+
+        Those that the user has placed keep to the user's other workers.
+        """
         ts = self.scheduler.tasks.get(asker)
         if ts is None:
             return
         others = set(ts.worker_restrictions or (ws.address for ws in self.scheduler.running)) - {silent}
-        if others:
+        if not others:
+            return
+        if asker in placed or not _is_restricted(ts):
+            self._place(asker, others)
+            placed.add(asker)
+        elif ts.worker_restrictions:
             self.scheduler.set_restrictions({asker: others})
-            ts.loose_restrictions = True
 
     def restart(self) -> None:
         """Forget everything, as the scheduler has forgotten all tasks."""
@@ -291,6 +307,16 @@ class PullState:
     def _send(self, worker: str, message: dict[str, Any]) -> None:
         if worker in self.members and worker in self.scheduler.stream_comms:
             self.scheduler.worker_send(worker, message)
+
+
+def _is_barrier(ts: Any) -> bool:
+    return task_in(ts.run_spec, BarrierTask) is not None
+
+
+def _search_of(barrier: Any) -> BarrierTask:
+    found = task_in(barrier.run_spec, BarrierTask)
+    assert found is not None
+    return found
 
 
 def _is_restricted(ts: Any) -> bool:

@@ -118,7 +118,7 @@ class RunStore:
             on_device = blocks.on_device(run.rows)
             self._held[attempt] = _Held(run, spec, run.nbytes, on_device, "device" if on_device else "host")
         try:
-            self._shrink()
+            self.shrink()
         except OutputError:
             with self._lock:
                 self._held.pop(attempt, None)
@@ -201,7 +201,14 @@ class RunStore:
         except FileNotFoundError:  # freed while it was being read
             raise LostRunError(attempt) from None
 
-    def _shrink(self) -> None:
+    def shrink(self) -> None:
+        """Move what exceeds a tier's budget, or what the process should hold, one tier down.
+
+        Raises
+        ------
+        OutputError
+            The disk refused a spill.
+        """
         with self._spilling:
             if self.bytes_in("device"):
                 for attempt in self._surplus("device", self.device_budget(), 0):

@@ -16,7 +16,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from distributed import Reschedule, Worker
+from distributed import Reschedule, Status, Worker
 from distributed.diagnostics.plugin import WorkerPlugin
 from distributed.protocol import to_serialize
 from distributed.protocol.pickle import dumps
@@ -24,6 +24,7 @@ from tornado.ioloop import PeriodicCallback
 
 from distsort import config
 from distsort.cuts import IntArray
+from distsort.errors import OutputError
 from distsort.exchange import transport
 from distsort.exchange.handles import NAME, Handle, Source
 from distsort.exchange.holder import Holder
@@ -73,9 +74,18 @@ class WorkerService(Holder):
     # Installation
 
     def ready(self) -> None:
-        """Install handlers here and the plugin on the scheduler, once."""
+        """Install handlers here and the plugin on the scheduler, once.
+
+        Raises
+        ------
+        Reschedule
+            The scheduler has not answered yet.
+        """
         if not self._ready:
-            self.call(self._install(), INSTALL_TIMEOUT)
+            try:
+                self.call(self._install(), INSTALL_TIMEOUT)
+            except TimeoutError:  # the scheduler is busy, as it may be
+                raise Reschedule from None
 
     async def _install(self) -> None:
         async with self._installing:
@@ -90,9 +100,9 @@ class WorkerService(Holder):
             )
             worker.stream_handlers.update({"distsort-free": self.on_free, "distsort-gone": self.on_gone})
             worker.metrics[NAME] = lambda worker: self.report()
-            look = PeriodicCallback(self._look, LOOK_AGAIN * 1000)
-            worker.periodic_callbacks[NAME] = look
-            look.start()
+            if NAME not in worker.periodic_callbacks:
+                look = worker.periodic_callbacks[NAME] = PeriodicCallback(self._look, LOOK_AGAIN * 1000)
+                look.start()
             if NAME not in worker.plugins:
                 await worker.plugin_add(_Watch(self), name=NAME)
             await worker.scheduler.register_scheduler_plugin(plugin=dumps(PullPlugin()), name=NAME, idempotent=True)
@@ -165,7 +175,10 @@ class WorkerService(Holder):
 
     async def _look(self) -> None:
         """Give memory back between tasks too: a paused worker starts none, and could stay paused for ever."""
-        if len(self.store):
+        if len(self.store) and self.worker.status is Status.paused:
+            with contextlib.suppress(OutputError):  # the disk is full: the next run says so
+                await self.in_thread(self.store.shrink)
+        elif len(self.store):
             await self.in_thread(self.excess)
         if self._devices is not None:
             await self.in_thread(self._devices.tidy, time.monotonic())

@@ -21,7 +21,7 @@ from distributed import Client, LocalCluster, wait
 from distributed.diagnostics.plugin import SchedulerPlugin
 
 import distsort
-from distsort.exchange.handles import NAME, BarrierTask, TickTask
+from distsort.exchange.handles import NAME, BarrierTask, TickTask, task_in
 
 # Everything that waits in these tests ends by itself; no test may take longer than the longest of these.
 PATIENCE = 60
@@ -140,7 +140,7 @@ def until(condition: Callable[[], Any], timeout: float = PATIENCE, what: str = "
 def barrier_of(client: Client) -> Any:
     """Return the task state of the barrier, once there is one."""
     for ts in list(scheduler_of(client).tasks.values()):
-        if isinstance(ts.run_spec, BarrierTask):
+        if task_in(ts.run_spec, BarrierTask) is not None:
             return ts
     return None
 

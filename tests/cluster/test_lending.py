@@ -17,6 +17,7 @@ from distributed.diagnostics.plugin import SchedulerPlugin
 
 import distsort
 from distsort.errors import ExchangeError
+from distsort.exchange.pull import LENT_RUNS
 from distsort.exchange.scheduler import PullState
 from tests.cluster import kit, soak
 from tests.cluster.lending import graphs_of_gpus
@@ -181,8 +182,12 @@ def test_a_sort_that_is_cancelled_while_parts_wait_frees_everything(client):
     assert kit.sorted_bits(kit.finish(kit.start(kit.sort(lazy))), source)
 
 
-def test_a_handle_of_a_run_that_was_given_up_is_made_again(tmp_path):
-    """A worker goes on with a task that was cancelled and made elsewhere, and hands what it has to the cuts."""
+@pytest.mark.parametrize("count", [2, LENT_RUNS + 2])
+def test_a_handle_of_a_run_that_was_given_up_is_made_again(tmp_path, count):
+    """A worker goes on with a task that was cancelled and made elsewhere, and hands what it has to the cuts.
+
+    Of few runs the parts find that it is stale, of many the cuts themselves.
+    """
     gate = tmp_path / "open"
 
     def hold_first(path):
@@ -207,8 +212,8 @@ def test_a_handle_of_a_run_that_was_given_up_is_made_again(tmp_path):
         scheduler = kit.scheduler_of(client)
         one, two = client.scheduler_info(n_workers=-1)["workers"]
         client.run(hold_first, gate, workers=[one])
-        lazy, source = kit.frame(2, 1000, distinct=50)
-        runs = {("frame_block", 0): one, ("frame_block", 1): two}
+        lazy, source = kit.frame(count, 1000, distinct=50)
+        runs = {("frame_block", i): two if i else one for i in range(count)}
 
         def chosen(key):
             name, number = (key[0], key[-1]) if isinstance(key, tuple) else (key, None)
@@ -219,7 +224,7 @@ def test_a_handle_of_a_run_that_was_given_up_is_made_again(tmp_path):
         kit.until(lambda: processing(client, "frame_block") == 1)
         del result
         kit.until(lambda: not processing(client, "frame_block"))
-        runs = {("frame_block", 0): two, ("frame_block", 1): two, ("sort-cuts", None): one}
+        runs = {("sort-cuts", None): one, **dict.fromkeys(runs, two)}
         result = kit.start(kit.sort(lazy))
         kit.until(lambda: "resumed" in client.run(task_states, workers=[one])[one])
         gate.touch()
@@ -387,3 +392,45 @@ def test_what_is_left_after_a_death_is_dealt_out_evenly(monkeypatch):
     for again in dealt[1:]:
         assert 6 <= len(again) < 12
         assert max(map(again.count, again)) <= -(-len(again) // 2)
+
+
+def test_parts_that_are_lost_after_their_sort_are_dealt_out_again():
+    """That the sort had placed them is forgotten with it: they are nobody's choice any more."""
+    with kit.cluster(3, preload=LENDING) as client:
+        lazy, source = kit.frame(6, 2000)
+        result = kit.start(kit.sort(lazy, npartitions=12))
+        wait(result, 60)
+        scheduler = kit.scheduler_of(client)
+        kit.until(lambda: not scheduler.extensions["distsort"].sorts)
+        dead, *others = sorted(scheduler.workers)
+        kit.kill(kit.worker_pids(client)[dead])
+        kit.until(lambda: dead not in scheduler.workers)
+        kit.until(lambda: len(scheduler.workers) == 3)
+        wait(result, 60)
+        held = where(client, result)
+        assert dead not in held
+        assert [held.count(worker) for worker in others] in ([4, 4], [5, 5], [5, 6], [6, 5], [6, 6])
+        assert kit.sorted_bits(kit.finish(result), source)
+        del result
+        kit.assert_clean(client)
+
+
+def test_away_from_a_silent_worker_parts_keep_to_those_of_the_user():
+    with kit.cluster(3, preload=LENDING) as client:
+        lazy, source = kit.frame(3, 2000)
+        one, two, three = sorted(client.scheduler_info(n_workers=-1)["workers"])
+        scheduler = kit.scheduler_of(client)
+        with kit.hold(client, "make_part"):
+            mine = client.persist(kit.sort(lazy, npartitions=6), workers=[one, two])
+            kit.until(lambda: (barrier := kit.barrier_of(client)) is not None and barrier.state == "memory")
+            state = scheduler.extensions["distsort"]
+            (sort,) = state.sorts.values()
+            part = next(iter(kit.barrier_of(client).dependents))
+            state._keep_away(part.key, two, sort.placed)
+            assert (part.worker_restrictions, part.loose_restrictions) == ({one}, False)
+            state._keep_away(part.key, one, sort.placed)  # there is no other
+            assert (part.worker_restrictions, part.loose_restrictions) == ({one}, False)
+        assert kit.sorted_bits(kit.finish(mine), source)
+        assert three not in where(client, mine)
+        del mine
+        kit.assert_clean(client)

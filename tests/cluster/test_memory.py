@@ -18,6 +18,7 @@ from distsort.exchange.limiter import BytesInFlight
 from distsort.exchange.spill import RunFile
 from distsort.exchange.store import LostRunError, RunStore
 from distsort.exchange.transport import Slice, batches, cut_apart, pack, unpack
+from distsort.io.scratch import scratch_folder
 from distsort.local import Run, Spec
 from distsort.order import array_order, make_order
 from tests.cluster import kit
@@ -51,6 +52,59 @@ def test_four_times_the_memory_of_the_stores():
         reports = client.run(lambda dask_worker: dask_worker.distsort_service.report())
         assert all(r["spills"] > 0 and r["spilled"] > 0 for r in reports.values()), reports
         kit.assert_clean(client)
+
+
+def _report(dask_worker):
+    return dask_worker.distsort_service.report()
+
+
+def _fill(dask_worker, share):
+    """Make a worker hold so much of its limit."""
+    limit = dask_worker.memory_manager.memory_limit
+    missing = share * limit - dask_worker.monitor.get_process_memory()
+    dask_worker.ballast = np.ones(max(int(missing), 0), np.uint8)
+    return len(dask_worker.ballast)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(180)
+def test_paused_workers_spill_their_runs_and_go_on():
+    """They start no task, and only a task that puts a run made the store spill."""
+    config = {"distributed.worker.memory.terminate": False}
+    with kit.cluster(2, memory_limit="1 GiB", config=config) as client:
+        lazy, source = kit.array(12, 3_000_000)
+        with kit.hold(client, "make_part"):
+            result = kit.start(kit.sort(lazy, npartitions=48))
+            kit.until(lambda: (barrier := kit.barrier_of(client)) is not None and barrier.state == "memory")
+            assert not any(r["spills"] for r in client.run(_report).values())
+            assert all(client.run(_fill, share=0.84).values())
+            kit.until(lambda: all(r["spills"] for r in client.run(_report).values()), 30)
+        ends = client.compute(result.map_blocks(lambda part: part[[0, -1]], dtype=np.int64)).result(kit.PATIENCE)
+        assert ends.tolist() == np.sort(source).reshape(48, -1)[:, [0, -1]].ravel().tolist()
+        del result
+        kit.assert_clean(client)
+
+
+def test_run_files_of_a_killed_worker_go_with_the_next(tmp_path):
+    memory = dict.fromkeys(("pause", "terminate", "spill", "target"), False)
+    config = {
+        "distsort.temporary-directory": str(tmp_path),
+        **{f"distributed.worker.memory.{name}": value for name, value in memory.items()},
+    }
+    with kit.cluster(2, memory_limit="260 MiB", config=config) as client:
+        lazy, source = kit.array(8, 400_000)
+        with kit.hold(client, "make_part"):
+            result = kit.start(kit.sort(lazy))
+            kit.until(lambda: (barrier := kit.barrier_of(client)) is not None and barrier.state == "memory")
+            assert list(tmp_path.glob("*/*"))
+            kit.kill(next(iter(kit.worker_pids(client).values())))
+        assert kit.sorted_bits(kit.finish(result), source)
+        del result
+        kit.assert_clean(client)
+    assert len(list(tmp_path.iterdir())) <= 1  # that of the dead
+    with scratch_folder(str(tmp_path)):
+        pass
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.slow

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from functools import partial
 
 import dask
 import dask.array as da
@@ -10,6 +11,7 @@ import dask.dataframe as dd
 import numpy as np
 import pandas as pd
 import pytest
+from distributed import Client, futures_of, wait
 
 import distsort
 from distsort.errors import KeyTypeError
@@ -269,3 +271,67 @@ def test_lines_keep_the_byte_order(pair, axis):
     found = made.compute()
     assert made.dtype == found.dtype == source.dtype
     assert bits(found) == bits(np.sort(source, axis=axis))
+
+
+@pytest.mark.parametrize("exchange", [None, "pull"])
+@pytest.mark.parametrize("scheduler", ["sync", "threads"])
+def test_a_task_may_sort_with_another_scheduler(pair, scheduler, exchange):
+    """Its own thread, and those that it starts, run on a worker; what they do is none of the worker's tasks."""
+
+    def inside(scheduler, exchange):
+        source = np.random.default_rng(0).random(8000)
+        made = distsort.sort(da.from_array(source, chunks=1000), exchange=exchange)
+        return bool((made.compute(scheduler=scheduler) == np.sort(source)).all())
+
+    assert pair.submit(inside, scheduler, exchange, pure=False).result(kit.PATIENCE)
+    kit.assert_clean(pair)
+    with Client(n_workers=1, processes=False, dashboard_address=":0") as client:
+        assert client.submit(inside, scheduler, exchange).result(kit.PATIENCE)
+        kit.assert_clean(client)
+
+
+@pytest.mark.parametrize("exchange", ["pull", "graph"])
+@pytest.mark.parametrize("kind", ["array", "frame"])
+def test_a_part_of_one_slice_does_not_keep_its_run(pair, exchange, kind):
+    """As a view it would, however small it is and however long it lives."""
+    values = np.arange(40_000)
+    lazy = da.from_array(values, chunks=10_000)
+    if kind == "frame":
+        lazy = dd.from_pandas(pd.DataFrame({"k": values}), npartitions=4, sort=False)
+    sort = distsort.sort if kind == "array" else partial(distsort.sort_values, by="k")
+    result = pair.persist(sort(lazy, npartitions=40, exchange=exchange))
+
+    def kept(part):
+        array = part if isinstance(part, np.ndarray) else part["k"].to_numpy()
+        while isinstance(array.base, np.ndarray):
+            array = array.base
+        return array.nbytes
+
+    wait(result)
+    by_part = pair.map(kept, futures_of(result))
+    found = pair.gather(by_part)
+    assert min(found) == 8000
+    assert max(found) < 8500  # what comes from elsewhere lies in the memory of its message
+    del result, by_part
+    kit.assert_clean(pair)
+
+
+def test_a_scheduler_that_is_busy_for_long_is_waited_for(monkeypatch):
+    monkeypatch.setattr("distsort.exchange.worker.INSTALL_TIMEOUT", 0.3)
+    with Client(n_workers=1, processes=False, dashboard_address=":0") as client:
+        lazy, source = kit.array(4, 500, pause=0.3)
+        result = kit.start(kit.sort(lazy))
+        kit.until(lambda: any(ts.state == "processing" for ts in kit.scheduler_of(client).tasks.values()))
+        client.cluster.scheduler.loop.add_callback(time.sleep, 1.5)
+        assert kit.sorted_bits(kit.finish(result), source)
+        del result
+        kit.assert_clean(client)
+
+
+@pytest.mark.parametrize("make", [kit.array, kit.frame])
+def test_a_delayed_function_of_a_sort(pair, make):
+    """Dask wraps all tasks of what such a function is given."""
+    lazy, source = make(5, 2000)
+    found = pair.compute(dask.delayed(lambda result: result)(kit.sort(lazy))).result(kit.PATIENCE)
+    assert kit.sorted_bits(found, source)
+    kit.assert_clean(pair)
