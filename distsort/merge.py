@@ -43,10 +43,10 @@ def merge_runs(
     block
         The rows of the part in order, of the kind of the pieces.
     """
-    filled = [i for i, piece in enumerate(pieces) if len(piece)] or [0]
-    if lengths is not None and len(filled) == 1 and len(pieces[filled[0]]) < lengths[filled[0]]:
-        pieces[filled[0]] = Run(blocks.detached(pieces[filled[0]].rows), None)
     with device_work(blocks.on_device(pieces[0].rows)):
+        filled = [i for i, piece in enumerate(pieces) if len(piece)] or [0]
+        if lengths is not None and len(filled) == 1 and len(pieces[filled[0]]) < lengths[filled[0]]:
+            pieces[filled[0]] = Run(blocks.detached(pieces[filled[0]].rows), None)
         whole = blocks.put_together(_merged(pieces, spec, starts))
     return blocks.with_running_index(whole, first) if spec.ignore_index else whole
 
