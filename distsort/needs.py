@@ -34,6 +34,9 @@ SEARCH_SHARE = 1 / 8
 SEARCH_KEYS = 1 << 18
 """Keys that one round may read where plain tasks search, which know no limit: of numbers 20 MiB, of texts 64."""
 
+NARROWS = 0.6
+"""What a round must leave at most of what was left before it, to be worth its tasks."""
+
 RUN_PROBES = 4
 """Keys that a round reads of each run for each boundary at least, so that it narrows what is left."""
 
@@ -220,11 +223,16 @@ def rounds_of(rows: int, runs: int, parts: int, samples: int, probes: int) -> in
     (0, 2)
     >>> rounds_of(300_000, 2, 10, samples=256, probes=4096), rounds_of(300_000, 2, 2000, samples=256, probes=4096)
     (0, 1)
+
+    Where so few keys are asked of so many runs that a round narrows nothing, there is none:
+
+    >>> rounds_of(1 << 30, 4096, 1, samples=256, probes=4096), rounds_of(1 << 20, 2, 2, samples=2, probes=1)
+    (0, 0)
     """
     probes = min(probes, probes_of(runs, parts))
     width, rounds = 2 * rows // samples, 0  # of a boundary in all runs: between two samples, on either side
-    while width * parts > SEARCH_KEYS and width > 4 * runs:
-        width, rounds = 2 * runs * -(-width // probes), rounds + 1
+    while width * (parts - 1) > SEARCH_KEYS and (narrower := 2 * runs * -(-width // probes)) < NARROWS * width:
+        width, rounds = narrower, rounds + 1
     return rounds
 
 

@@ -68,6 +68,16 @@ def test_more_rows_take_more_rounds():
     assert [plan(4, parts, rows=300_000).rounds for parts in (4, 400, 4000)] == [0, 1, 2]
 
 
+@pytest.mark.parametrize("probes", [1, 3, 4096, 1 << 20])
+@pytest.mark.parametrize("samples", [1, 256])
+@pytest.mark.parametrize(("blocks", "parts"), [(2, 2), (4096, 1), (3000, 3000), (2, 100_000)])
+def test_rounds_end_whatever_is_asked(blocks, parts, samples, probes):
+    """Few keys of many runs narrow nothing: then more rounds would not help."""
+    options = {"exchange": "graph", "on_cluster": True, "samples": samples, "probes": probes}
+    for rows in (None, 10, 1 << 20, 1 << 40):
+        assert plan(blocks, parts, rows=rows, **options).rounds < 64
+
+
 def test_a_plan_is_frozen():
     with pytest.raises(dataclasses.FrozenInstanceError):
         plan(1, 1).runs = 2
