@@ -73,7 +73,8 @@ def get(path: str) -> Any:
     ...     get("pull.threshold")
     8
     """
-    value = dask.config.get(f"distsort.{path}")
+    # Where the first use of this module was within a dask.config.set, its end takes the defaults back.
+    value = dask.config.get(f"distsort.{path}", _default(path))
     if isinstance(_default(path), int):
         real = path in _REAL
         if isinstance(value, bool) or not isinstance(value, Real if real else Integral):

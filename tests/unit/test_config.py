@@ -191,3 +191,18 @@ def test_a_wrong_setting_of_the_environment_is_refused():
     done = python(code, DASK_DISTSORT__FILES__PART_SIZE="0")
     assert done.returncode == 1
     assert done.stderr.splitlines()[-1].endswith("OptionError: distsort.files.part-size=0: it must be more than 0")
+
+
+def test_the_first_sort_may_be_within_a_setting():
+    """Dask takes back what was not there before the block: the defaults, too."""
+    code = """
+import dask, dask.array as da, distsort
+x = da.arange(4, chunks=2)[::-1]
+with dask.config.set({"distsort.pull.threshold": 128}):
+    assert distsort.sort(x).compute().tolist() == [0, 1, 2, 3]
+assert distsort.sort(x).compute().tolist() == [0, 1, 2, 3]
+from distsort import config
+assert [config.get("exchange"), config.get("pull.threshold")] == [None, 64]
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
