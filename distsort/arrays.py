@@ -165,8 +165,7 @@ def _sorted(
         return _sort_lines(x, at, spec)
     if x.ndim == 1:
         return _sort_flat(x, spec, npartitions, exchange)
-    result = _sort_flat(_flat(x), spec, npartitions, exchange)
-    return _as_declared(result.reshape(x.shape))
+    return _reshaped(_sort_flat(_flat(x), spec, npartitions, exchange), x.shape)
 
 
 def _checked(x: Any, what: str, axis: int | None) -> tuple[Any, int]:
@@ -181,16 +180,22 @@ def _checked(x: Any, what: str, axis: int | None) -> tuple[Any, int]:
     if axis is not None and not hasattr(axis, "__index__"):
         raise OptionError(f"axis={axis!r}: it must be a whole number, or None to flatten first")
     if axis is None or (x.ndim == 0 and what == "index"):
-        return (x if x.ndim == 1 else _flat(x)), 0
+        return _flat(x), 0
     if not -x.ndim <= axis < x.ndim:
         raise np.exceptions.AxisError(axis, x.ndim)
     return x, axis % x.ndim
 
 
 def _flat(x: Any) -> Any:
-    """Return the elements of an array in one row; Dask's reshape does not know what to do with empty chunks."""
-    full = x.rechunk(tuple(tuple(n for n in sizes if n != 0) or (0,) for sizes in x.chunks)) if x.ndim > 1 else x
-    return _as_declared(full.reshape(-1))
+    """Return the elements of an array in one row."""
+    return x if x.ndim == 1 else _reshaped(x, -1)
+
+
+def _reshaped(x: Any, shape: Any) -> Any:
+    """Return an array in another shape; Dask's own does not know what to do with empty chunks."""
+    if any(0 in sizes for sizes in x.chunks):
+        x = x.rechunk(tuple(tuple(n for n in sizes if n != 0) or (0,) for sizes in x.chunks))
+    return _as_declared(x.reshape(shape))
 
 
 def _as_declared(x: Any) -> Any:

@@ -242,8 +242,8 @@ def serve(
         given = {"roots": list(roots) or None, "directory": directory, "token-file": token_file}
         settings: dict[str, Any] = config.parse_settings(conf)
         settings.update({f"distsort.service.{name}": value for name, value in given.items() if value is not None})
-        check_free("--port", host, port)
-        check_free("--http-port", host, http_port)
+        _check_free("--port", host, port)
+        _check_free("--http-port", host, http_port)
         # For the processes of workers and jobs too, which take over what is set here.
         dask.config.set(settings)
         check_settings()
@@ -274,7 +274,7 @@ def serve(
                 click.echo("shutting down", err=True)
 
 
-def check_free(option: str, host: str, port: int) -> None:
+def _check_free(option: str, host: str, port: int) -> None:
     """Refuse a port that another process listens on: Dask names none, or takes any other for HTTP."""
     with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as one:
         one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

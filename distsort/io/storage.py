@@ -39,12 +39,16 @@ class Store:
 
     def kind(self, path: str) -> str | None:
         """Return "file", "directory" or None where nothing is."""
-        if self.local and os.path.islink(path) and not os.path.exists(path):  # noqa: PTH110, PTH114
+        if self.leads_nowhere(path):
             return "file"
         try:
             return str(self.fs.info(path)["type"])
         except FileNotFoundError:
             return None
+
+    def leads_nowhere(self, path: str) -> bool:
+        """Whether a link is there whose target is not."""
+        return self.local and os.path.islink(path) and not os.path.exists(path)  # noqa: PTH110, PTH114
 
     def size(self, path: str) -> int:
         """Return the length of a file in bytes."""
@@ -167,7 +171,7 @@ def expand(urls: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]) -> l
     for url in several:
         store, path = resolve(url)
         kind = store.kind(path)
-        if store.local and os.path.islink(path) and not os.path.exists(path):  # noqa: PTH110, PTH114
+        if store.leads_nowhere(path):
             raise InputError(f"{url}: the link leads to nothing: there is no {os.path.realpath(path)}")
         if kind == "file":
             found.append((store, path, path.rsplit("/", 1)[0]))

@@ -252,6 +252,15 @@ def test_empty_chunks_beside_full_ones(shape):
         assert same_bits(distsort.argsort(lazy, axis=axis).compute(), np.argsort(source, axis=axis))
 
 
+@pytest.mark.parametrize("shape", [(1, 1), (1, 1, 1), (1, 2), (3, 1)])
+def test_more_parts_than_elements_of_a_line(shape):
+    """The parts without rows are empty chunks, too."""
+    source = np.arange(np.prod(shape))[::-1].reshape(shape)
+    axis = int(np.argmax(shape))
+    found = distsort.sort(da.from_array(source), axis=axis, npartitions=5)
+    assert same_bits(found.compute(), np.sort(source, axis=axis))
+
+
 def test_more_parts_than_rows():
     result = distsort.sort(da.from_array(np.array([3, 1, 2]), chunks=2), npartitions=8)
     assert sum(result.chunks[0]) == 3
